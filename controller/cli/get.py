@@ -130,6 +130,7 @@ def page(job: Reading, now: float, screen: Terminal) -> list[str]:
 def _facts(job: Reading, now: float) -> Iterator[tuple[str, str]]:
     from controller.cli.explanation import best_sentence, residency_sentence
     from controller.cli.job_view import rule
+    from controller.policy.job import place
 
     record, spec = job.record, job.spec
     if job.problem:
@@ -157,7 +158,7 @@ def _facts(job: Reading, now: float) -> Iterator[tuple[str, str]]:
         p = record.progress
         yield "progress", how_far(p.step, p.total_steps)
     if record.admission is not None:
-        yield "nodes", ", ".join(record.admission.nodes) or "any"
+        yield "nodes", place(record.admission).removeprefix("on ") or "any"
         if record.admission.running_since is not None:
             yield "running", f"for {formatting.span(max(0.0, now - record.admission.running_since))}"
     if record.attained:

@@ -126,7 +126,7 @@ def _event(event: dict[str, Any]) -> Happened:
 
 def _of_status(job: Reading) -> Iterator[Happened]:
     from controller.cli.explanation import stages
-    from controller.policy.job import was_right
+    from controller.policy.job import place, was_right
 
     created = job.obj["metadata"].get("creationTimestamp")
     if created:
@@ -136,8 +136,8 @@ def _of_status(job: Reading) -> Iterator[Happened]:
         yield Happened(record.queued_at, "Queued", "back in the queue")
     admission = record.admission
     if admission is not None:
-        nodes = ", ".join(admission.nodes) or "any node"
-        yield Happened(admission.at, "Admitted", f"attempt {admission.number}: GPUs granted on {nodes}")
+        where = place(admission) or "planned on any node"
+        yield Happened(admission.at, "Admitted", f"attempt {admission.number}: GPUs granted, {where}")
         if admission.running_since is not None:
             yield Happened(admission.running_since, "Running", "all pods are running")
     for kept in (record.secured, *record.retained):

@@ -165,7 +165,9 @@ MOST_ELSEWHERE = 4  # runs that are named
 
 def elsewhere(pool: Object, jobs: Iterable[Reading], nodes: list[Object]) -> str:
     """Return which runs hold GPUs of nodes that their pool does not count, since no new pod may go there or
-    they are its own no more; "": none does, or the nodes are not known."""
+    they are its own no more, or are planned on such; "": none is, or the nodes are not known."""
+    from controller.policy.job import nodes_of
+
     wanted = {one["key"]: one.get("value", "") for one in at(pool, "spec", "nodeSelector") or []}
     closed = {}
     for node in nodes:
@@ -174,15 +176,18 @@ def elsewhere(pool: Object, jobs: Iterable[Reading], nodes: list[Object]) -> str
             closed[node["metadata"]["name"]] = "not of the pool"
         elif at(node, "spec", "unschedulable"):
             closed[node["metadata"]["name"]] = "cordoned"
-    found = []
+    said: dict[str, list[str]] = {"on": [], "planned on": []}
     for job in jobs:
-        held = job.record.admission.nodes if job.record.admission is not None else ()
-        if there := sorted({node for node in held if node in closed}):
-            found.append(f"{job.key} on {', '.join(f'{node} ({closed[node]})' for node in there)}")
-    if not found:
-        return ""
-    many = counted(len(found), "run")
-    return f"{many} on nodes that take none of its gangs: {some(sorted(found), MOST_ELSEWHERE)}"
+        held, bound = nodes_of(job.record.admission)
+        how = "on" if bound else "planned on"
+        if there := sorted(node for node in held if node in closed):
+            said[how].append(f"{job.key} {how} {', '.join(f'{node} ({closed[node]})' for node in there)}")
+    return "; ".join(
+        f"{counted(len(found), 'run')} {how} nodes that take none of its gangs: "
+        f"{some(sorted(found), MOST_ELSEWHERE)}"
+        for how, found in said.items()
+        if found
+    )
 
 
 def page(pool: Object, now: float, screen: Terminal, shadow: str = "", apart: str = "") -> list[str]:

@@ -74,6 +74,11 @@ def test_a_run_on_a_node_that_takes_no_new_pods_is_told() -> None:
     assert told(Refused(403, "Forbidden", "no")) == []
     assert told(NotFound(404, "NotFound", "no")) == ["its node node-1 is gone"]
     assert [one.partition(":")[0] for one in told({"unschedulable": True})] == ["its node node-1 is cordoned"]
+    planned = replace(run.record.admission, nodes=("node-1",), bound_nodes=())
+    run = replace(run, record=replace(run.record, admission=planned))
+    assert told({"unschedulable": True}) == [
+        "node-1, the node planned for it, is cordoned: no pod of it gets there"
+    ]
 
 
 def texts(found: list[Finding], level: Level) -> list[str]:

@@ -390,6 +390,14 @@ def test_runs_on_nodes_that_their_pool_does_not_count_are_named() -> None:
         "1 run on nodes that take none of its gangs: team/run on node-1 (cordoned)"
     )
     assert "team/run on node-1 (not of the pool)" in told({})
+    planned = replace(run.record.admission, nodes=("node-1",), bound_nodes=("node-2",))
+    run = replace(run, record=replace(run.record, admission=planned))
+    assert told({}) == "", "it is not where it was planned"
+    run = replace(run, record=replace(run.record, admission=replace(planned, bound_nodes=())))
+    assert told({}) == (
+        "1 run planned on nodes that take none of its gangs: team/run planned on node-1 (not of the pool)"
+    )
+    run = job_view.read(w.whole("run", w.running()))
     assert pools.elsewhere(pool, [run], []) == "", "nodes are not everybody's to list"
     assert any("elsewhere 1 run" in " ".join(x.split()) for x in pools.page(pool, NOW, FREE, "", told({})))
 

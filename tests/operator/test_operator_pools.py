@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from controller import names
+from controller.cli.main import app
 from controller.kube.resources import EVENTS, GPUPOOLS, JOBS, NODES, PODS, RESOURCE_CLAIMS
 from controller.operator.reconcile import validation
 from controller.policy.job import cure_of, key_of
@@ -358,5 +360,52 @@ def test_gpus_that_a_claim_holds_are_not_given_out_again(rig: Rig, kubelet: Fake
                 assert f"{rig.namespace}/ResourceClaim theirs on {node} (1)" in told
                 await rig.api.delete(RESOURCE_CLAIMS, "theirs", rig.namespace, made["metadata"]["uid"])
                 await eventually(lambda: rig.is_true("waits", "Running"), 60, "the job to have its GPUs")
+
+    asyncio.run(story())
+
+
+def test_a_run_off_its_plan_is_told_where_it_is(
+    plane: Plane, installed: Path, namespace: str, kubelet: FakeKubelet
+) -> None:
+    """Of a pool without schedulerName: its condition and `evalstop pools` named the planned node; the one
+    that it really held stood nowhere."""
+    rig, (first, second) = Rig(plane.kubeconfig, installed, namespace, kubelet.pool), kubelet.nodes
+    fields = ("key", "operator", "values")
+    only = dict(zip(fields, ("kubernetes.io/hostname", "In", [second]), strict=True))
+    required = {"nodeSelectorTerms": [{"matchExpressions": [only]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+    async def elsewhere() -> str:
+        result = await asyncio.to_thread(
+            CliRunner().invoke,
+            app,
+            ["pools", rig.pool_name],
+            env={"KUBECONFIG": str(plane.kubeconfig), "COLUMNS": "300"},
+        )
+        assert result.exit_code == 0, result.output
+        return " ".join(next((x for x in result.stdout.splitlines() if "elsewhere" in x), "").split())
+
+    async def told() -> bool:
+        condition = await rig.condition("run", "Admitted")
+        return condition is not None and condition[2] == f"GPUs granted, on {second}"
+
+    async def story() -> None:
+        async with rig:
+            await rig.make_pool()
+            rig.names(["run"])
+            template = rig.template("run", 1, 2)
+            template["spec"]["template"]["spec"]["affinity"] = affinity
+            await rig.make_job("run", workload={"template": template})
+            async with rig.operator():
+                await eventually(lambda: rig.is_true("run", "Running"), 40, "the run to run")
+                await eventually(told, 10, "the node it is on to be told")
+                admission = (await rig.record("run")).admission
+                assert admission is not None
+                assert (admission.nodes, admission.bound_nodes) == ((first,), (second,))
+                await rig.api.merge_patch(NODES, first, {"spec": {"unschedulable": True}})
+                assert await elsewhere() == "", f"it is not on {first}"
+                await rig.api.merge_patch(NODES, second, {"spec": {"unschedulable": True}})
+                run = f"{namespace}/run on {second} (cordoned)"
+                assert await elsewhere() == f"elsewhere 1 run on nodes that take none of its gangs: {run}"
 
     asyncio.run(story())

@@ -26,7 +26,7 @@ def told(world: PolicyWorld, type_: str) -> str:
     return str(found.message)
 
 
-def test_a_plan_of_nodes_is_one_until_the_gang_runs_there() -> None:
+def test_a_plan_of_nodes_is_one_until_the_gang_is_there() -> None:
     """On main "planned on node-3, node-3" stood for as long as it ran."""
     world, _ = running()
     assert world.jobs["ns/a"].record.condition(c.RUNNING).status

@@ -106,11 +106,11 @@ def running(scores: tuple[float, ...] = RISING, proxy: bool = False) -> JobRecor
         rule=RuleRecord("kDeclines", 1, "a" * 12, (), (), Verdict(Verb.CONTINUE, "NewBest", 0.0, 3.0)),
         best=Best(best.step, best.score),
         secured=kept(best.step, f"/checkpoints/.evalstop/uid/1-9f2c41d0-{best.step}"),
-        admission=AdmissionRecord(1, ("node-1",), START, None, START + 2.0),
+        admission=AdmissionRecord(1, ("node-9",), START, None, START + 2.0, bound_nodes=("node-1",)),
         progress=RunProgress(points[-1].step, 400, 3600.0),
         conditions=(
             ACCEPTED,
-            condition(c.ADMITTED, True, "Admitted", "GPUs granted, planned on node-1"),
+            condition(c.ADMITTED, True, "Admitted", "GPUs granted, on node-1"),
             condition(c.RUNNING, True, "Running", "attempt 1: all members are ready"),
             condition(c.METRICS, True, "Scraped", "evals of 'gold_reward' are being read"),
         ),

@@ -39,6 +39,7 @@ from controller.policy.job import (
     is_eval,
     lives,
     no_eval,
+    nodes_of,
     trains,
 )
 from controller.policy.stopping import MODIFIERS, RULES, noise
@@ -115,17 +116,19 @@ def conditions(job: Reading, now: float) -> Iterator[Finding]:
 
 async def nodes(api: CallerApi, job: Reading) -> AsyncIterator[Finding]:
     """Yield which of its nodes take no new pods: the run goes on there, and comes back to none of them."""
-    held = job.record.admission.nodes if job.record.admission is not None else ()
-    for name in sorted({node for node in held if node})[:NODES_ASKED]:
+    found, there = nodes_of(job.record.admission)
+    for name in sorted(found)[:NODES_ASKED]:
+        its = f"its node {name}" if there else f"{name}, the node planned for it,"
         try:
             node = await api.get(NODES, name)
         except NotFound:
-            yield note("pods", f"its node {name} is gone", "kubectl get nodes")
+            yield note("pods", f"{its} is gone", "kubectl get nodes")
         except ApiError:
             return  # not everybody may read them
         else:
             if (node.get("spec") or {}).get("unschedulable"):
-                text = f"its node {name} is cordoned: it goes on there; a pod that ends comes back elsewhere"
+                goes_on = "it goes on there; a pod that ends comes back elsewhere"
+                text = f"{its} is cordoned: {goes_on if there else 'no pod of it gets there'}"
                 yield note("pods", text, f"kubectl uncordon {name}")
 
 

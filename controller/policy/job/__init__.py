@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from controller.policy.job.verdict_words import *
     from controller.policy.job.verdicts import *
     from controller.policy.job.view import *
+    from controller.policy.job.whereabouts import *
 
 SHOWS = {
     "actors": "ActorSeen with_recalls with_starts",
@@ -107,6 +108,7 @@ SHOWS = {
     ),
     "verdicts": "BLIND is_demoted",
     "view": "job_view queued_at",
+    "whereabouts": "nodes_of place",
 }
 __all__ = [name for names in SHOWS.values() for name in names.split()]
 __getattr__ = lazy(__name__, SHOWS)

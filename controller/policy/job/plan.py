@@ -16,7 +16,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from controller.names import METRICS_KEPT
-from controller.policy import wording
 from controller.policy.job import (
     access_pod,
     access_requests,
@@ -53,6 +52,7 @@ from controller.policy.job import (
     unable,
     unread,
     verdicts,
+    whereabouts,
     withdrawal,
 )
 from controller.policy.job import conditions as c
@@ -269,6 +269,7 @@ def _run(context: PlanContext, use: RuleInUse | None) -> Plan:
     record, workload = context.record, context.observed.workload
     assert record.admission is not None
     assert workload is not None
+    whereabouts.note_bound(context)
     _set_admitted(context, context.conditions.is_true(c.RUNNING))
     context.conditions.drop(c.RELEASED)
     gang_timeout.note_ended(context)
@@ -387,10 +388,10 @@ def _start_anew(context: PlanContext, message: str, suspend: SuspendWorkload) ->
 
 
 def _set_admitted(context: PlanContext, runs: bool) -> None:
-    """Say where the gang has its GPUs: a plan only until all of it runs there."""
+    """Say where the gang has its GPUs: a plan only until its pods are there."""
     assert context.record.admission is not None
-    where = wording.places(context.record.admission.nodes)
-    place = f"planned on {where or 'any node'}" if not runs else f"on {where}" if where else "and in use"
+    where = whereabouts.place(context.record.admission)
+    place = where or ("and in use" if runs else "planned on any node")
     context.conditions.set(c.ADMITTED, True, "Admitted", f"GPUs granted, {place}")
 
 

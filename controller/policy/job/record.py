@@ -511,6 +511,11 @@ class AdmissionRecord:
     ended: Annotated[
         tuple[Count, ...], AtMost(1024), "Members that ended well: their nodes are kept for nobody."
     ] = ()
+    bound_nodes: Annotated[
+        Nodes,
+        AtMost(1024),
+        "Node of each pod that is bound. A scheduler that does not ask EvalStop binds pods off the plan.",
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)
