@@ -27,6 +27,7 @@ from controller.policy.job import (
     ANY_MEMBER,
     ATTENTION,
     METRICS,
+    SCALED,
     Gang,
     Member,
     ScrapeOutcome,
@@ -145,9 +146,8 @@ async def gang(api: CallerApi, job: Reading, found: Sequence[Object]) -> AsyncIt
     except ApiError:
         workload = None
     if workload is not None and (lack := scaled_down(workload, replicas)):
-        sizes = f'{{"spec":{{"completions":{replicas},"parallelism":{replicas}}}}}'
-        remedy = f"kubectl patch job {name}{job.flags()} --type merge -p '{sizes}'"
-        yield wrong("pods", f"Job {name}: {lack}: somebody scaled it, and it keeps its GPUs", remedy)
+        text = f"Job {name}: {lack}: somebody scaled it, and it keeps its GPUs"
+        yield wrong("pods", text, cure(job, SCALED, text, examining=True))
     elif not found:
         text = (
             f"0 of {counted(replicas, 'pod')} are there, though it was admitted and ran: its Job makes none"

@@ -43,10 +43,8 @@ def changed_at(evals: Sequence[EvalPoint]) -> int | None:
         misses = _misses(evals, at)
         if misses is None:
             continue
-        sigma = _noise(evals, at)
-        together = min(WIDE, max(NARROW, SIGMAS * sigma))
-        alone = SPREAD * together
-        if abs(median(misses)) <= together and sum(abs(one) > alone for one in misses) <= len(misses) // 4:
+        far = _tolerance(evals, at)
+        if abs(median(misses)) <= far and sum(abs(one) > SPREAD * far for one in misses) <= len(misses) // 4:
             return at
     return None
 
@@ -108,17 +106,15 @@ def _trend(before: Sequence[float], level: float) -> tuple[float, float, float]:
     middle = (n - 1) / 2.0
     mean = sum(one / n for one in before)
     slope = sum((k - middle) * (one - mean) for k, one in enumerate(before)) / (n * (n * n - 1) / 12.0)
-    if n < LEVEL or not math.isfinite(slope):
-        return 0.0, level, 0.0
-    return slope, mean, n - middle
+    return (slope, mean, n - middle) if n >= LEVEL and math.isfinite(slope) else (0.0, level, 0.0)
 
 
-def _noise(evals: Sequence[EvalPoint], at: int) -> float:
-    """Return the noise of one eval before ``at``, as a share of the level; where it is not known, a third of
-    what is taken for the same level then.
+def _tolerance(evals: Sequence[EvalPoint], at: int) -> float:
+    """Return by which share of the level an eval from ``at`` on may miss it: by what its noise explains.
 
-    Five evals that lie close together by luck would call the next one far: more are asked.
+    Five evals that lie close together by luck would call the next one far: the noise is that of more.
     """
     before = [p.score for p in evals[max(0, at - NOISE) : at]]
     level, sigma = median_low(before[-LEVEL:]), noise.robust(before)
-    return UNKNOWN / SIGMAS if sigma is None or not math.isfinite(sigma / level) else sigma / level
+    far = UNKNOWN if sigma is None or not math.isfinite(sigma / level) else SIGMAS * sigma / level
+    return min(WIDE, max(NARROW, far))
