@@ -139,6 +139,10 @@ def test_a_would_be_stop_that_the_run_refutes_is_no_trouble_any_more_and_the_nex
     assert job.record.decision.proposal.step == 100
     assert job.record.outcome is not None
     assert job.record.outcome.step == 50, "Enforce would have stopped it there, and come to no other"
+    show(world, job, [*scores, 0.78, 0.82], 0.01)
+    world.settle()
+    assert health(job.record, world.now) == (), "the second one is refuted, too"
+    assert job.record.decision is None
 
 
 def test_in_enforce_a_would_be_stop_of_before_is_none_once_the_rule_says_no_more() -> None:

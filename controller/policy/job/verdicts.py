@@ -85,9 +85,7 @@ def _forget_would_stop(context: PlanContext) -> None:
     found = guardrails.joint_verdict(record, context.desired)
     if found is None or found[1].verb is not Verb.CONTINUE:
         return
-    outcome = record.outcome
-    judged = outcome.verdict if outcome is not None and outcome.decided == decision.at else Outcome.OPEN
-    if judged is Outcome.REFUTED:
+    if _refuted(record, decision):
         why = "a later eval beats the best that the stop would have kept"
     elif context.desired.mode is Mode.ENFORCE:
         why = "mode is Enforce by now"
@@ -98,6 +96,17 @@ def _forget_would_stop(context: PlanContext) -> None:
     step = decision.proposal.step
     message = f"{decision.by} would have stopped it at step {step}, and says so no more: {why}"
     context.event("NoLongerDeclining", message)
+
+
+def _refuted(record: JobRecord, decision: Decision) -> bool:
+    """Return whether the run has refuted a stop that Shadow would have made. Of several the first refuted one
+    is judged on; a later one is refuted by a new best."""
+    outcome = record.outcome
+    if outcome is None or outcome.verdict is not Outcome.REFUTED:
+        return False
+    if outcome.decided == decision.at:
+        return True
+    return record.best is not None and record.best.step > decision.proposal.step
 
 
 def unsafe(context: PlanContext) -> Problem | None:
