@@ -137,6 +137,7 @@ def _job(data: bytes) -> None:
     workloads.tolerations(job)
     workloads.node_selector(job)
     workloads.pod_annotations(job)
+    workloads.scaled_down(job, 2)
     if shape_problem(workloads.kind_of(job), job, "Job run") is None:
         of = rlhfjob({})
         of["spec"]["workload"] = {"ref": {"apiVersion": "batch/v1", "kind": "Job", "name": "run"}}
