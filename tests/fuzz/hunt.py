@@ -7,6 +7,7 @@ stack that overflows in C, memory beyond `RLIMIT_AS`, `RLIMIT_CPU`) leaves the i
 from __future__ import annotations
 
 import itertools
+import gc
 import mmap
 import os
 import pickle
@@ -54,6 +55,8 @@ def hunt(target: Target, seconds: float, start: int = 0, extra: Sequence[bytes] 
     reading, writing = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
+    gc.collect()
+    gc.freeze()  # a collection in the child would touch, and so copy, all that the targets have imported
     child = os.fork()
     if child == 0:
         os.close(reading)
