@@ -6,8 +6,8 @@ stack that overflows in C, memory beyond `RLIMIT_AS`, `RLIMIT_CPU`) leaves the i
 
 from __future__ import annotations
 
-import itertools
 import gc
+import itertools
 import mmap
 import os
 import pickle
