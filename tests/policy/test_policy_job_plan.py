@@ -404,6 +404,18 @@ def test_resuming_a_finished_run_is_answered() -> None:
     assert job.started == [1]
 
 
+def test_a_resume_asked_for_before_the_lost_workload_was_noticed_is_carried_out() -> None:
+    """Request and loss came in one pass: "there is nothing to resume", and the request was spent."""
+    world = world_with("ns/a")
+    job = world.jobs["ns/a"]
+    assert job.started == [1]
+    job.observed = replace(job.observed, workload=None, pods=())
+    job.wish(resume=ResumeRequest("r", ResumeFrom.LATEST))
+    world.settle()
+    assert job.record.resume_id == "r"
+    assert job.started == [1, 2]
+
+
 def test_a_changed_resume_request_gets_its_own_checkpoint() -> None:
     world = world_with("ns/a")
     stop_it(world)

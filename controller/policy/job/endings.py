@@ -15,7 +15,7 @@ from typing import NamedTuple
 from controller.policy.job import conditions as c
 from controller.policy.job import external_queue, terminating_pods
 from controller.policy.job.context import PlanContext
-from controller.policy.job.record import JobRecord
+from controller.policy.job.record import Condition, JobRecord
 from controller.policy.job.types import Plan, SuspendWorkload, WorkloadView
 from controller.policy.job.withdrawal import is_users
 from controller.policy.types import JobState, Mode
@@ -81,13 +81,17 @@ def expiry_note(context: PlanContext) -> str:
 
 def end_is_unknown(record: JobRecord) -> bool:
     """Return whether the run ended in a way that nobody saw, so that its user may have it go on."""
-    failed = record.condition(c.FAILED)
-    return (
-        record.finished is not None
-        and failed is not None
-        and failed.status
-        and failed.reason == c.END_UNKNOWN
-    )
+    return record.finished is not None and _was_unseen(record.condition(c.FAILED))
+
+
+def is_unknown(context: PlanContext) -> bool:
+    """Return `end_is_unknown` of a run as this very pass has found it: it may be the one that notes the end,
+    and a resume asked for meanwhile is for that end."""
+    return context.record.finished is not None and _was_unseen(context.conditions.get(c.FAILED))
+
+
+def _was_unseen(failed: Condition | None) -> bool:
+    return failed is not None and failed.status and failed.reason == c.END_UNKNOWN
 
 
 def is_quiet(workload: WorkloadView | None) -> bool:

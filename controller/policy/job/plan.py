@@ -622,7 +622,7 @@ def _finish(context: PlanContext, use: RuleInUse | None) -> Plan:
             c.TERMINATION, False, "FinishedFirst", "the run ended before its stop was carried out"
         )
         withdrawal.forget(context, decision, "FinishedFirst")
-    if not endings.end_is_unknown(context.record):
+    if not endings.is_unknown(context):
         answer_early(context)
     elif use is not None and context.problem is None and not context.pods_left and resume(context, use):
         return _line_up(context)
