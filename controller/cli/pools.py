@@ -179,13 +179,13 @@ def elsewhere(pool: Object, jobs: Iterable[Reading], nodes: list[Object]) -> str
     said: dict[str, list[str]] = {"on": [], "planned on": []}
     for job in jobs:
         held, bound = nodes_of(job.record.admission)
-        how = "on" if bound else "planned on"
+        place = "on" if bound else "planned on"
         if there := sorted(node for node in held if node in closed):
-            said[how].append(f"{job.key} {how} {', '.join(f'{node} ({closed[node]})' for node in there)}")
+            said[place].append(f"{job.key} {place} {', '.join(f'{node} ({closed[node]})' for node in there)}")
     return "; ".join(
-        f"{counted(len(found), 'run')} {how} nodes that take none of its gangs: "
+        f"{counted(len(found), 'run')} {place} nodes that take none of its gangs: "
         f"{some(sorted(found), MOST_ELSEWHERE)}"
-        for how, found in said.items()
+        for place, found in said.items()
         if found
     )
 

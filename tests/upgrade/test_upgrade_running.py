@@ -120,8 +120,9 @@ async def _is_taken_over(rig: Upgraded, before: Object, identities: Object) -> N
     assert {key: new.get(key) for key in kept} == {key: old[key] for key in kept}
     # kDeclines compares no checkpoints: no reference is named to the trainer any more.
     assert new["run"] == {key: value for key, value in old["run"].items() if key != "referenceStep"}
-    # Whose GPUs it got is another namespace's business, and nobody is there any more who had that name.
-    changed = {"unboundSince": None, "source": "uid:unknown"}
+    # Whose GPUs it got is another namespace's business, and nobody is there any more who had that name. Which
+    # nodes its pods are on was not written by the version before.
+    changed = {"unboundSince": None, "source": "uid:unknown", "boundNodes": old["admission"]["nodes"]}
     assert {**old["admission"], **changed} == {**new["admission"], "unboundSince": None}
     assert await _identities(rig, "upgraded") == identities
     assert "epoch" not in old
