@@ -24,7 +24,7 @@ _AFTER_ANSWERS = 5.0
 _AFTER_AWAY = 35.0
 _AFTER_OPERATOR = 4.0
 _AFTER_OWN = 3.0
-_PATIENCE = 20.0  # s that a fault waits for a process that it is meant for
+_PATIENCE = 20.0  # s that a fault waits for the process that it is meant for, or for somebody who meets it
 
 
 @dataclass(slots=True)
@@ -107,9 +107,14 @@ class Mischief:
 
     async def _answers(self, fault: Fault) -> None:
         trouble = self._begin(fault.kind)
+        met = self._proxy.felt[fault.kind]
         self._proxy.on(fault.kind, fault.lasts)
         try:
             await asyncio.sleep(fault.lasts)
+            # Nobody asked meanwhile, as where no operator lived: a fault that nobody meets would be none.
+            deadline = time.monotonic() + _PATIENCE
+            while self._proxy.felt[fault.kind] == met and time.monotonic() < deadline:
+                await asyncio.sleep(0.1)
         finally:
             self._proxy.off(fault.kind)
             trouble.over = time.time() + _AFTER_ANSWERS
