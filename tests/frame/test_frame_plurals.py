@@ -39,6 +39,7 @@ _TEMPLATE = re.compile(r"\{\{([^{}]+)\}\}(?= )")
 
 # Where a plural is right, and why.
 EXCEPTIONS = {
+    ("controller/cli/pools.py", "place"): "no number: on, or planned on",
     ("controller/cli/rules.py", "false_alarm"): "a share below 1",
     ("controller/cli/simulate.py", "texts[n]"): "the name of a rule, which stops",
     ("controller/web/tickets.py", "len(text)"): "none, or too many; and an actor imports it, no policy",

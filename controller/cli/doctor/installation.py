@@ -248,7 +248,7 @@ async def _scheduling(
 ) -> AsyncIterator[Finding]:
     if scheduler == SCHEDULER and not called(there, SCHEDULER):
         if bound := await _bound_by(api, scheduler):
-            text = f"no Deployment labelled {NAME_LABEL}={scheduler} runs {scheduler}"
+            text = f"{scheduler} is run by no Deployment labelled {NAME_LABEL}={scheduler}"
             yield note(about, f"{text}, but it is at work: it has placed {bound}")
             return
         yield wrong(
