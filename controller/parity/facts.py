@@ -14,7 +14,7 @@ from controller import bounded, names
 from controller.api.record import record as read_record
 from controller.objects import completion_index, is_terminal
 from controller.parity.timeline import How, Lived, Stay, Timeline
-from controller.policy.job import ACCEPTED, COMPLETED, FAILED, JobRecord
+from controller.policy.job import ACCEPTED, COMPLETED, FAILED, JobRecord, nodes_of
 
 Json = Mapping[str, Any]
 
@@ -49,7 +49,8 @@ class Admitted:
     preempted: float | None = None  # decided
     back: float | None = None  # in the queue again, its pods gone
     words: Words | None = None  # the leader's last ones
-    nodes: tuple[str, ...] = ()  # each once
+    nodes: tuple[str, ...] = ()  # each once: those that pods were bound to, and until then the planned ones
+    bound: bool = False  # pods were there
 
 
 @dataclass(slots=True)
@@ -118,7 +119,11 @@ class Facts:
             number = admission.number
             known = self.admissions.setdefault(number, Admitted(admission.at, words=self.words.get(number)))
             known.running = admission.running_since or known.running
-            known.nodes = tuple(dict.fromkeys(admission.nodes)) or known.nodes
+            nodes, bound = nodes_of(admission)
+            if bound:  # a pod that was made again elsewhere held both; those that ended are listed no more
+                nodes = tuple(dict.fromkeys((*(known.nodes if known.bound else ()), *nodes)))
+            if bound or not known.bound:
+                known.nodes, known.bound = nodes or known.nodes, bound
             if record.preempting is not None:
                 known.preempted = record.preempting.at
         queued, newest = record.queued_at, self.last

@@ -77,6 +77,17 @@ def test_a_job_s_stays_are_told_by_its_statuses_and_pods() -> None:
     assert one.jct == 30.5
 
 
+def test_a_gang_was_where_its_pods_were_bound_not_where_they_were_planned() -> None:
+    job = Facts("a", 1)
+    planned = AdmissionRecord(1, ("plan-1", "plan-2"), 1.0)
+    seen = []
+    for bound in ((), ("n1",), ("n1", "n2"), ("n2",), ()):  # they start, and end, one after the other
+        job.take(told(JobRecord(attempt=1, admission=replace(planned, bound_nodes=bound))))
+        assert job.last is not None
+        seen.append(job.last.nodes)
+    assert seen == [planned.nodes, ("n1",), ("n1", "n2"), ("n1", "n2"), ("n1", "n2")]
+
+
 def test_a_gang_s_gpus_are_free_with_its_last_pod() -> None:
     job = facts("a", seen=40.0)
     job.take_pod(pod(1, "Succeeded", name="a-0"), 31.0)
