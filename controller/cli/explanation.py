@@ -41,6 +41,8 @@ from controller.policy.stopping import MODIFIERS, RULES
 from controller.policy.types import Mode, Verdict
 from controller.policy.wording import ELSEWHERE, UID, agreeing, counted, how_far, percent, whole_by
 
+# Of TerminationTarget: nobody asks for a stop any more, so none is held back.
+_NOT_ASKED = frozenset({"CalledOff", "NoLongerDeclining", "Resumed"})
 ENDED_EARLY = 0.9  # share of a run's steps before which it is told that it ended by itself
 
 
@@ -255,6 +257,8 @@ def _held_back(record: JobRecord, found: tuple[Finding, ...]) -> str:
     """Return which check keeps the stop away that its rule asks for; "": none, or a mark says so."""
     target = record.condition(c.TERMINATION)
     if target is None or target.status or record.decision is not None or not trains(record):
+        return ""
+    if target.reason in _NOT_ASKED:
         return ""
     told = any(
         one.reason == target.reason and (one.message == target.message or one.mark is Mark.UNSAFE)

@@ -241,6 +241,17 @@ def of_record(record: JobRecord) -> job_view.Reading:
     return job_view.read(w.whole("healthy", record))
 
 
+@pytest.mark.parametrize(
+    ("reason", "held"), [("CalledOff", False), ("Resumed", False), ("HourlyLimit", True)]
+)
+def test_a_stop_that_its_user_took_back_is_not_held_back(reason: str, held: bool) -> None:
+    """The line stayed for as long as the run went on."""
+    back = w.condition(c.TERMINATION, False, reason, "the stop is taken back, the run goes on: m")
+    record = replace(w.running(), conditions=(*w.running().conditions, back))
+    told = dict(explanation.explain(of_record(record), NOW).facts).get("held back", "")
+    assert bool(told) is held
+
+
 def test_a_stop_that_its_user_asked_for() -> None:
     record = w.stopped()
     assert record.decision is not None
