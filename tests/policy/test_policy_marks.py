@@ -202,7 +202,7 @@ def test_a_run_whose_end_nobody_saw_bears_what_its_spec_is_refused_for() -> None
         record = JobRecord(finished="Failed", conditions=ended)
         return state_reason(record), [one.reason for one in health(record, SOON)]
 
-    assert marked("EndUnknown") == ("EndUnknown", ["PriorityTooHigh", "EndUnknown"])
+    assert marked("EndUnknown") == ("EndUnknown", ["EndUnknown", "PriorityTooHigh"])
     assert marked("BackoffLimitExceeded")[1] == ["Failed"]
     completed = JobRecord(finished="Complete", conditions=(condition(c.COMPLETED, True, "Complete"), refused))
     assert health(completed, SOON) == ()

@@ -34,8 +34,8 @@ from controller.policy.types import Mode
 class Mark(StrEnum):
     """A fault of a job. The order is that in which they are shown."""
 
+    FAILED = "Failed"  # its workload failed; first, for it stays so, whatever its spec is refused for since
     REFUSED = "Refused"  # its spec cannot be carried out
-    FAILED = "Failed"  # its workload failed
     CRASHING = "Crashing"  # its trainer, or its worker group's worker, ends again and again
     NOT_STARTING = "NotStarting"  # a pod of it waits for what does not come: an image, a Secret
     STUCK = "Stuck"  # it is off, or to be, and still holds GPUs
@@ -159,8 +159,7 @@ def state_reason(record: JobRecord) -> str:
     """Return why the job is in its state: a mark's reason, or that of the condition its state rests on; "":
     nothing is to be said."""
     marks = health(record, -math.inf)
-    # It stays so, whatever its spec is refused for since.
-    if c.summary(record.conditions) in {"Stopped", "Failed"}:
+    if c.summary(record.conditions) == "Stopped":  # it stays so, whatever its spec is refused for since
         marks = tuple(one for one in marks if one.mark is not Mark.REFUSED)
     if marks:
         return marks[0].reason
