@@ -89,6 +89,11 @@ BOX = "/spec/workload/template/spec/template/spec/containers"
             "spec.metrics[2]: no eval of guardrail 'tox' is exported; others on its page: toxicity",
             JSON % '[{"op":"remove","path":"/spec/metrics/2"}]',
         ),
+        (
+            "PriorityTooHigh",
+            "spec.priority: 9 is above the ceiling of GPUPool 'p' for namespace 'team', at most 2",
+            MERGE % '{"spec":{"priority":2}}',
+        ),
         ("TooFewPeers", "", MERGE % '{"spec":{"stopRule":null}}'),
         (
             "PodsRefused",

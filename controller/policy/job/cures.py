@@ -35,6 +35,7 @@ _IN_MESSAGE = (
     re.compile(r"^spec\.metrics\[\d+\]\.direction: .* its direction is (?P<direction>Minimize|Maximize)"),
     re.compile(r"^spec\.stopRule\.(?P<rule>\w+)\.(?P<parameter>\w+): "),
     re.compile(r"^spec\.modifiers\[(?P<modifier_index>\d+)\]\.(?P<modifier>\w+)\.(?P<parameter>\w+): "),
+    re.compile(r"^spec\.priority: .*, at most (?P<ceiling>-?\d+)$"),
     re.compile(r": (?P<gpus>[1-9]\d*) in all, expected \d+ as in spec\.gang"),
     re.compile(r"^claim [a-z0-9.-]+ \(volume (?P<volume>[a-z0-9.-]+)\) is being deleted"),
     re.compile(
@@ -292,7 +293,10 @@ CURES: dict[str, Cure] = {
             _set("/spec/allowedNamespaces/-", '{"name":"<namespace>"}', "add"), on="gpupool {pool}"
         ).replace("<namespace>", "{namespace}"),
     ),
-    "PriorityTooHigh": Cure("lower spec.priority, or ask for a higher maxPriority in the GPUPool", _EDIT),
+    "PriorityTooHigh": Cure(
+        "lower spec.priority, or ask for a higher maxPriority in the GPUPool",
+        _merge('{"spec":{"priority":<ceiling>}}'),
+    ),
     "InvalidSpec": Cure("correct the field that the message names", _EDIT),
     "InvalidStopRule": Cure(
         "correct the parameter that the message names, or leave it out for its default",
