@@ -22,6 +22,7 @@ from controller.workloads.shape import shape_problem
 from controller.workloads.step_token import put_token
 
 TEMPLATE = "spec.workload.template"
+SIZE = "as in spec.gang.replicas"  # in a problem of how many pods a workload asks for
 MOST_RULES = 20  # of a podFailurePolicy, by the API server
 NO_SCHEDULING = Scheduling()
 
@@ -156,7 +157,7 @@ def gang_problems(kind: Kind, workload: Object, gang: Object, where: str) -> Ite
             what = "not set" if value is None else quoted(value)
             yield Problem(
                 "GangMismatch",
-                f"{where}.{dotted(path)}: {what}, expected {replicas} as in spec.gang.replicas "
+                f"{where}.{dotted(path)}: {what}, expected {replicas} {SIZE} "
                 "(all pods of a gang run at once)",
             )
     pod = get(workload, (*kind.pod_template, "spec")) or {}

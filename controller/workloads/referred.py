@@ -16,7 +16,7 @@ from controller import names
 from controller.bounded import quoted
 from controller.policy.types import Problem
 from controller.policy.wording import ANEW
-from controller.workloads.child import NO_SCHEDULING, gang_problems, pod_problem, run_configmap
+from controller.workloads.child import NO_SCHEDULING, SIZE, gang_problems, pod_problem, run_configmap
 from controller.workloads.kinds import Kind, Object, Path, dotted, find, get, supported
 from controller.workloads.scheduling import Scheduling, ref_scheduling_problems
 
@@ -129,13 +129,16 @@ def _fixed(kind: Kind, workload: Object, rlhfjob: Object, where: str) -> Iterato
             "trainer is told there what to resume from)",
         )
     gang = get(rlhfjob, ("spec", "gang")) or {}
-    yield from (one for one in gang_problems(kind, workload, gang, where) if not _may_stay(one))
+    yield from (
+        one for one in gang_problems(kind, workload, gang, where) if not (_may_stay(one) or _is_size(one))
+    )
 
 
 def _open(kind: Kind, workload: Object, spec: Object, where: str) -> Iterator[Problem]:
-    """Yield what the RLHFJob can be made to agree with as well."""
+    """Yield what needs no other workload: how many pods it asks for can be set, and with the rest the RLHFJob
+    can be made to agree."""
     gang = spec.get("gang") or {}
-    yield from (one for one in gang_problems(kind, workload, gang, where) if _may_stay(one))
+    yield from (one for one in gang_problems(kind, workload, gang, where) if _may_stay(one) or _is_size(one))
     if (unread := pod_problem(kind, workload, spec, where)) is not None:
         yield unread
 
@@ -143,6 +146,11 @@ def _open(kind: Kind, workload: Object, spec: Object, where: str) -> Iterator[Pr
 def _may_stay(problem: Problem) -> bool:
     """Return whether the workload may be right, and ``spec.gang`` wrong: it has GPUs, but not as many."""
     return problem.reason == "GangGPUsMismatch" and _NO_GPUS not in problem.message
+
+
+def _is_size(problem: Problem) -> bool:
+    """Return whether it is how many pods the workload asks for, which `kubectl scale` changes, too."""
+    return problem.reason == "GangMismatch" and SIZE in problem.message
 
 
 def _trainer(pod: Object) -> str:

@@ -144,12 +144,6 @@ Spoil = Callable[[Any], Any]
             {"template": {"spec": {"priorityClassName": "evalstop-rlhf"}}},
         ),
         (
-            lambda c: c["spec"].update(completions=9, parallelism=9),
-            "GangMismatch",
-            "lacks 2 fields, so make the Job anew: spec.completions: 2; spec.parallelism: 2",
-            {"completions": 2, "parallelism": 2},
-        ),
-        (
             lambda c: pod_of(c)["containers"][0].pop("resources"),
             "GangGPUsMismatch",
             "containers[trainer].resources.limits[nvidia.com/gpu]: 0 in all, expected 4",
@@ -175,6 +169,48 @@ def test_what_nobody_can_give_a_job_that_is_there_is_given_to_another(
     assert ANEW in problem.message
     assert "spec.suspend" not in problem.message, "it is suspended"
     assert json.loads(cured_by(problem).patch)["spec"] == spec
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        (
+            {"parallelism": 0},  # as `kubectl scale` leaves it
+            "Job mine.spec.parallelism: 0, expected 2 as in spec.gang.replicas "
+            "(all pods of a gang run at once)",
+        ),
+        (
+            {"completions": 9, "parallelism": 9},
+            "Job mine lacks 2 fields: spec.completions: 2; spec.parallelism: 2",
+        ),
+    ],
+)
+def test_a_job_that_somebody_scaled_is_set_back_by_its_name(sizes: dict[str, int], message: str) -> None:
+    """The cure was a patch of the RLHFJob's template, which it does not have, or another Job."""
+    child = as_it_should_be()
+    child["spec"].update(sizes)
+    problem = told(rlhfjob(), child)
+    assert problem == ("GangMismatch", message)
+    cure = cured_by(problem)
+    patch = '{"spec":{"completions":2,"parallelism":2}}'
+    assert cure.command == f"kubectl patch job mine -n team --type merge -p '{patch}'"
+    assert not cure.patch
+
+
+def test_of_a_job_that_has_to_be_made_anew_the_sizes_are_told_as_well() -> None:
+    child = as_it_should_be()
+    child["spec"].update(completions=9, parallelism=9)
+    pod_of(child).pop("priorityClassName")
+    cure = json.loads(cured_by(told(rlhfjob(), child)).patch)
+    assert (cure["spec"]["completions"], cure["spec"]["parallelism"]) == (2, 2)
+
+
+def test_a_child_that_somebody_scaled_while_it_waits_is_set_back() -> None:
+    child = as_it_should_be()
+    child["spec"].update(parallelism=0)
+    problem = workloads.child_problem(rlhfjob(workload={"template": their_own()}), child)
+    assert problem is not None
+    assert cured_by(problem).command.startswith("kubectl patch job mine -n team --type merge")
 
 
 def test_a_class_that_its_pool_does_not_allow_is_replaced_by_one_that_it_allows() -> None:

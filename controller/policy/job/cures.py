@@ -44,8 +44,9 @@ _IN_MESSAGE = (
     re.compile(r"members? ha(?:s|ve) ended well, and pods? (?P<member>[a-z0-9.-]+)"),
     re.compile(r"^worker group (?P<group>[a-z0-9.-]+): "),
     re.compile(r"expected (?P<replicas>\d+) as in spec\.gang\.replicas"),
+    re.compile(r"\bspec\.(?:completions|parallelism): (?P<replicas>\d+)(?:;|$)"),
     re.compile(r"step (?P<pinned>\d+) of spec\.checkpoints\.pins"),
-    re.compile(r"^Job (?P<workload>[a-z0-9.-]+)(?: lacks \d+ fields)?: "),
+    re.compile(r"^Job (?P<workload>[a-z0-9.-]+?)(?: lacks \d+ fields)?(?:: |\.spec\.)"),
     re.compile(r"^spec\.gang\.gpusPerReplica: .*at most (?P<most>\d+) is right"),
 )
 # Of what the message does not tell: where most jobs have it.
@@ -205,6 +206,7 @@ _UNANSWERED = frozenset({"Unreachable", "Timeout"})
 BY_MESSAGE = (
     (_MISSING, FOLDER_GONE, "EvalStopFolderGone"),
     (_OF_A_JOB, ANEW, "JobLacksFields"),
+    (frozenset({"GangMismatch"}), "Job ", "JobScaled"),  # else it is the template
     (_GONE, NOT_PUT_BACK, "CopyGone"),
     (_MISSING, "what lies there is", "OtherLayout"),
     (_MISSING, LINKS, "CheckpointsAreLinks"),
@@ -267,6 +269,10 @@ _JOB = "/spec/workload/template/spec"
 _CONTAINER = f"{_JOB}/template/spec/containers/<container>"
 _PORT = _merge('{"spec":{"scrape":{"port":<port>}}}')
 _PATH = _merge('{"spec":{"scrape":{"port":<port>,"path":"<path>"}}}')
+_SIZES = (
+    "kubectl patch job <workload>{ns} --type merge -p "
+    """'{{"spec":{{"completions":<replicas>,"parallelism":<replicas>}}}}'"""
+)
 _DEFAULT_RULE = _merge('{"spec":{"stopRule":null}}')
 _CLAIM = _merge('{"spec":{"checkpoints":{"location":{"volumeClaim":{"claimName":"<claim>"}}}}}')
 _READ = Cure("see what the trainer's metrics page answers through the API server", _DOCTOR)
@@ -326,6 +332,10 @@ CURES: dict[str, Cure] = {
             _set(f"{_JOB}/completions", "<replicas>", "add"),
             _set(f"{_JOB}/parallelism", "<replicas>", "add"),
         ),
+    ),
+    "JobScaled": Cure(
+        "set completions and parallelism of that Job back to spec.gang.replicas",
+        _SIZES,
     ),
     "GangGPUsMismatch": Cure(
         "make spec.gang.gpusPerReplica equal the GPUs of each pod of the template, or change those",
@@ -416,8 +426,7 @@ CURES: dict[str, Cure] = {
         "have somebody who may update GPUPool {pool} set the Job's pods back (others may not), or "
         "delete the Job, which is made anew by evalstop resume{job} --from latest; to stop the run: evalstop "
         "stop{job}",
-        "kubectl patch job <workload>{ns} --type merge -p "
-        """'{{"spec":{{"completions":<replicas>,"parallelism":<replicas>}}}}'""",
+        _SIZES,
     ),
     "PriorityClassGone": Cure(
         "make the PriorityClass again that the message names (a helm upgrade of the chart makes its own); it "
