@@ -633,6 +633,11 @@ CURES: dict[str, Cure] = {
         f"have the trainer report the standard error of the mean, sd / sqrt(n), or none at all {_CONTRACT}",
         _DOCTOR,
     ),
+    "ScoreConstant": Cure(
+        "see whether the trainer reports what its evaluator measures: a judge that fails may fall back to a "
+        "constant; nothing is wrong with a success rate that is still 0, or 1",
+        _DOCTOR,
+    ),
     "ModifierTooLong": Cure(
         "lower what the message names below the evals of a run",
         _json(_set("/spec/modifiers/<modifier_index>/<modifier>/<parameter>", "<evals>")),
@@ -843,6 +848,7 @@ EXAMINING: dict[str, Cure] = {
         for reason in (
             "EvalImprecise",
             "EvaluatorChanges",
+            "ScoreConstant",
             "SeveralSeries",
             "StderrTooLarge",
             "StderrTooSmall",

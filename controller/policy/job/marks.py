@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from controller.policy.job import conditions as c
-from controller.policy.job import residency, rollout_health, unread
+from controller.policy.job import constant_score, residency, rollout_health, unread
 from controller.policy.job.conditions import AWAITS_CONTROLLER, MEMBERS_ENDED
 from controller.policy.job.cures import CURES, KUEUE, Cure, cure_of, key_of, whose_move
 from controller.policy.job.pod_words import pod_sentence
@@ -352,6 +352,8 @@ def _watching(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[F
             f"about {doubt.scatter:.2g}: a rule that measures falls by noise takes the scatter"
         )
         yield Finding(Mark.BLIND, "StderrTooSmall", text, begun, math.inf)
+    if text := constant_score.complaint(record):
+        yield Finding(Mark.BLIND, constant_score.CONSTANT, text, begun, math.inf)
     if (unable := _asked(conditions.get(c.ABLE))) is not None:
         yield _of(Mark.BLIND, unable, 0.0 if _certain(record, unable) else record.first_eval)
     guards = conditions.get(c.GUARDRAILS)
