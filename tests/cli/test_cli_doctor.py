@@ -937,3 +937,5 @@ def test_a_run_that_ended_long_before_its_last_step_is_told_so_and_marked_by_not
     ended = dict(told.facts)["progress"].endswith("; then it ended by itself, without an error")
     assert ended is said
     assert not told.marks
+    noted = [one.text for one in checks.conditions(job_view.read(w.whole("healthy", record)), LATER)]
+    assert any("it ended by itself" in text for text in noted) is said

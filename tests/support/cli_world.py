@@ -166,7 +166,10 @@ def refused() -> JobRecord:
 
 def completed() -> JobRecord:
     done = condition(c.COMPLETED, True, "Complete", "the workload ended")
-    return replace(running(), admission=None, finished="Complete", conditions=(ACCEPTED, done))
+    whole = RunProgress(400, 400, 3600.0)
+    return replace(
+        running(), admission=None, finished="Complete", conditions=(ACCEPTED, done), progress=whole
+    )
 
 
 def records() -> Mapping[str, JobRecord | None]:

@@ -35,6 +35,7 @@ from controller.policy.job import (
     Speaker,
     SpeakerSearch,
     candidates,
+    ended_early,
     first_asked,
     found_gone,
     is_eval,
@@ -111,6 +112,9 @@ def conditions(job: Reading, now: float) -> Iterator[Finding]:
         if not known and (condition.type != METRICS or trains(job.record)):
             messages.add(condition.message)
             yield note(condition.type, f"{condition.reason}: {condition.message}")
+    if not messages and (early := ended_early.complaint(job.record)):
+        messages.add(early)
+        yield note("end", early, f"kubectl logs{job.flags()} -l {names.LABEL_JOB}={job.name}")
     if not messages:
         yield ok("conditions", f"{job.state}, and none asks for anything")
 

@@ -58,6 +58,7 @@ SHOWS = {
         "Bucket Course CurveMark CurvePoint NEW_BASELINE RESUMED STOPPED WOULD_STOP coarser course"
         " curve_branches curve_marks"
     ),
+    "ended_early": "ended_early",
     "endings": "end_is_unknown",
     "event": "Event",
     "estimates": "History Kind Times Wrong by_pace by_word correction how_wrong past_run",

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from controller.policy.job import conditions as c
-from controller.policy.job import constant_score, residency, rollout_health, unread
+from controller.policy.job import constant_score, ended_early, residency, rollout_health, unread
 from controller.policy.job.conditions import AWAITS_CONTROLLER, MEMBERS_ENDED
 from controller.policy.job.cures import CURES, KUEUE, Cure, cure_of, key_of, whose_move
 from controller.policy.job.pod_words import pod_sentence
@@ -163,6 +163,8 @@ def state_reason(record: JobRecord) -> str:
         marks = tuple(one for one in marks if one.mark is not Mark.REFUSED)
     if marks:
         return marks[0].reason
+    if ended_early.complaint(record):
+        return ended_early.ENDED_EARLY
     type_ = c.rests_on(record.conditions)
     found = record.condition(type_) if type_ else None
     read = record.condition(c.METRICS)
