@@ -114,4 +114,6 @@ def test_the_onlooker_names_jobs_that_have_left_by_their_residencies() -> None:
 
 
 def test_who_looks_around_is_told_of_groups(tmp_path: Path) -> None:
-    assert "evalstop groups -w" in tour_of(Plane(tmp_path))
+    """Without the address it showed "?" for whose turn it is: the operator is no pod there."""
+    told = tour_of(Plane(tmp_path), queue="http://127.0.0.1:8081")
+    assert "evalstop groups -w --url http://127.0.0.1:8081" in told

@@ -59,7 +59,8 @@ def _play(given: argparse.Namespace) -> jobs_story.Played[Result]:
         ):
             story = Story(built, announce, Folders(device, checkpoints, checkpoints), given.jobs, given.steps)
             arms = [partial(story.play, arm) for arm in ARMS]
-            played = jobs_story.acted(built, given, story.result, arms, story.leave_runs, tour_of)
+            tour = partial(tour_of, queue=built.queue)
+            played = jobs_story.acted(built, given, story.result, arms, story.leave_runs, tour)
             kept = given.keep
         return played
     finally:
@@ -76,13 +77,19 @@ def pictured(result: Result) -> list[str]:
     ]
 
 
-def tour_of(plane: Plane) -> str:
-    """Return lines to paste for a cluster that is left up, on which runs take turns."""
+def tour_of(plane: Plane, queue: str) -> str:
+    """Return lines to paste for a cluster that is left up, on which runs take turns.
+
+    Args:
+        plane: the cluster.
+        queue: address of the operator's queue API, which alone knows turns. The operator is a process there:
+            no port can be forwarded to it.
+    """
     return looking_around(
         plane,
         [
             "kubectl -n evalstop-workers get wgr",
-            "evalstop groups -w",
+            f"evalstop groups -w --url {queue}",
             f"evalstop why run-1 -n {NAMESPACE}",
             f"evalstop top -n {NAMESPACE}",
         ],
