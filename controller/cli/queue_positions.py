@@ -239,7 +239,15 @@ def by_status(
     except Failure as second:
         if begun or second.code is Exit.NOT_FOUND:
             raise
-        raise failure from None
+        if second.code is not Exit.FORBIDDEN:
+            raise failure from None
+        named = wanted.job or wanted.namespace
+        other = f"evalstop queue {wanted.pool} -n NAMESPACE shows those of one whose RLHFJobs you may list\n"
+        raise Failure(
+            failure.code,
+            f"{failure}; nor may you list the RLHFJobs, whose statuses say who waits: {second}",
+            failure.next_step if named else other + failure.next_step,
+        ) from None
 
 
 def _without_operator(failure: Failure, wanted: Wanted, pool: Object | None, *, ordered: bool) -> str:

@@ -71,6 +71,27 @@ def test_a_queue_that_is_seen_in_part_is_told_as_that(
     assert last.startswith("4 waiting in pool a100"), "those that nobody has looked at yet, too"
 
 
+def test_who_may_read_neither_queue_nor_statuses_is_told_of_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who may view a namespace other than the context's was told of the port-forward alone."""
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text("#!/bin/sh\necho 'Error from server (Forbidden): it is forbidden' >&2\nexit 1\n")
+    kubectl.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    told = run(tmp_path, "queue", "a100", only="lab")
+    assert told.exit_code == Exit.FORBIDDEN
+    assert "nor may you list the RLHFJobs" in told.stderr
+    offered = [line for line in told.stderr.splitlines() if "next: " in line]
+    assert "evalstop queue a100 -n NAMESPACE" in offered[0]
+    assert "pods/portforward" in offered[1]
+    named = run(tmp_path, "queue", "a100", "-n", "lab", only="lab")
+    assert (named.exit_code, named.stdout.splitlines()[-1]) == (
+        0,
+        "2 of namespace lab waiting in pool a100",
+    )
+
+
 def test_no_port_is_forwarded_to_an_operator_that_is_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
