@@ -204,7 +204,7 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
         yield "actors", short
     if short := residency_sentence(job):
         yield "group", short
-    if again := _started_again(record):
+    if again := _started_again(record, found):
         yield "process", again
     if record.sparing is not None and record.spared is not None:
         yield (
@@ -289,12 +289,18 @@ def _ended_there(record: JobRecord, found: tuple[Finding, ...]) -> str:
     return " when its page was last read; then it ended by itself, without an error"
 
 
-def _started_again(record: JobRecord) -> str:
+def _started_again(record: JobRecord, found: tuple[Finding, ...]) -> str:
     """Return that the trainer was started again within its attempt, whoever did that; "": it was not."""
     former, newest = (None, None, *record.lives)[-2:]
     if former is None or newest is None or former.attempt.number != newest.attempt.number:
         return ""
     step = f", and went on from step {newest.resumed}" if newest.resumed else ""
+    # Of one that names no start the record has the step before its first eval.
+    first = next((p.step for p in record.evals if p.attempt == newest.attempt), None)
+    if first is not None and newest.resumed == first - 1:
+        step = f"; its first eval since is that of step {first}"
+    if any(one.reason == c.BEGAN_AT_THE_START for one in found):
+        step = ", and began at the start"
     return f"started again within attempt {newest.attempt.number}, at {formatting.moment(newest.at)}{step}"
 
 

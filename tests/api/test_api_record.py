@@ -203,7 +203,7 @@ def test_every_field_of_the_record_makes_a_difference() -> None:
     full = dataclasses.replace(full, progress=RunProgress(10, 100, 60.0), queued_at=1e9, lost=5.0)
     full = dataclasses.replace(full, loss_trend=LossTrend(1.5, 60.0))
     full = dataclasses.replace(full, pinned=full.retained, to_release=("/data/.evalstop/u/1-a-20",))
-    life = LifeRecord(Attempt(1, "a"), "pod-uid", 1e9, 1e9, 20)
+    life = LifeRecord(Attempt(1, "a"), "pod-uid", 1e9, 1e9, 20, checkpoint=40, reached=60)
     full = dataclasses.replace(full, lives=(life,), claim=Claim(1, 1e9), lost_bests=(Best(20, 0.5),))
     full = dataclasses.replace(full, changed_bests=(Best(20, 0.5),), layout=FoundLayout("Verl", "a/b"))
     full = dataclasses.replace(full, file_owner=FileOwner(1000, 100, "a/b"), empty_at="1")

@@ -12,9 +12,10 @@ from controller.cli.doctor import installation
 from controller.cli.explanation import explain, stages
 from controller.cli.job_view import read
 from controller.cli.remedies import sentence
+from controller.policy.job import conditions as c
 from controller.policy.job.marks import Finding, Mark
 from controller.policy.job.record import Decision, LifeRecord
-from controller.policy.types import Attempt, Mode, Proposal
+from controller.policy.types import Attempt, EvalPoint, Mode, Proposal
 from tests.support import cli_world as w
 
 
@@ -45,6 +46,30 @@ def test_a_trainer_started_again_within_its_attempt_is_told(number: int, told: b
     facts = dict(explain(read(w.whole("healthy", record)), w.START + 90.0).facts)
     text = "started again within attempt 1, at 2025-11-13 02:14:20Z, and went on from step 60"
     assert facts.get("process") == (text if told else None)
+
+
+@pytest.mark.parametrize(
+    ("evals", "told", "how"),
+    [
+        ((70, 80), False, "; its first eval since is that of step 70"),
+        ((10, 20), False, "; its first eval since is that of step 10"),
+        ((10, 20), True, ", and began at the start"),
+    ],
+)
+def test_a_step_that_no_process_named_is_none_from_which_it_went_on(
+    evals: tuple[int, ...], told: bool, how: str
+) -> None:
+    """`why` said "and went on from step 9" of a trainer that began at the start, and evaluated step 10."""
+    began = w.condition(c.RESUMED, False, c.BEGAN_AT_THE_START, "it was to go on from step 60")
+    lives = tuple(
+        LifeRecord(Attempt(1, life), "pod", w.START, w.START, resumed=at)
+        for life, at in (("a", 0), ("b", evals[0] - 1))
+    )
+    record = replace(w.running(), lives=lives, evals=tuple(EvalPoint(n, 0.5, Attempt(1, "b")) for n in evals))
+    if told:
+        record = replace(record, conditions=(*record.conditions, began))
+    facts = dict(explain(read(w.whole("healthy", record)), w.START + 90.0).facts)
+    assert facts["process"] == f"started again within attempt 1, at 2025-11-13 02:13:20Z{how}"
 
 
 def test_an_operator_of_no_replicas_is_to_be_scaled() -> None:

@@ -10,7 +10,7 @@ from controller.policy.job import conditions as c
 from controller.policy.job.marks import Mark, health, state_reason
 from controller.policy.job.types import Page, ResumeFrom, ResumeRequest, RunState
 from controller.policy.pool import job_outcomes
-from controller.policy.types import Attempt, EvalPoint, Mode, Preemption
+from controller.policy.types import Attempt, EvalPoint, Mode, PolicySpec, Preemption
 from tests.support.policy_world import Job, PolicyWorld
 
 KEY, R = "ns/a", 110
@@ -215,3 +215,158 @@ def test_the_mark_is_of_one_process_and_of_a_run_that_trains() -> None:
     job.wish(run_state=RunState.STOPPED)
     world.settle()
     assert marked(world, job) == [], "nothing trains"
+
+
+FIRST, AGAIN = Attempt(1, "1"), Attempt(1, "2")
+EVALS = tuple(range(10, 210, 10))  # of the first process; R is the best, and pinned in Enforce
+
+
+def first_attempt(
+    mode: Mode = Mode.SHADOW, saved: int | None = 200, step: int | None = 205, resumed: int | None = None
+) -> tuple[PolicyWorld, Job]:
+    """A run whose first process has come to step 205. ``saved``: its newest checkpoint, as its page says."""
+    world = PolicyWorld({"n1": 4})
+    job = world.submit(KEY, 1, 4, mode=mode, rule=PolicySpec("kDeclines", {"k": 3, "min_delta": 99.0}))
+    world.settle()
+    for n in (1, 10, len(EVALS)):
+        page(world, FIRST, EVALS[:n], step and EVALS[n - 1] + 5, saved and min(saved, EVALS[n - 1]), resumed)
+        world.settle()
+    assert job.record.attempt == 1
+    assert (job.record.secured is not None) is (mode is Mode.ENFORCE)
+    return world, job
+
+
+BEGUN = {  # life, evals, the trainer's step, its checkpoint, the start that it names
+    "its step": [(AGAIN, (), 5, None, None)],
+    "its first evals": [(AGAIN, (10, 20), None, 20, None)],
+    "both": [(AGAIN, (10, 20), 25, 20, None)],
+    "it loads first": [(AGAIN, (), 0, None, None), (AGAIN, (), 3, None, None)],
+    "it is read late": [(AGAIN, tuple(range(10, 160, 10)), 155, 150, None)],
+    "one between them said nothing": [(Attempt(1, "3"), (), 0, None, None), (AGAIN, (), 5, None, None)],
+}
+
+
+KNOWN = [(Mode.SHADOW, 200, 200), (Mode.ENFORCE, 200, 200), (Mode.ENFORCE, None, R), (Mode.SHADOW, 100, 100)]
+
+
+@pytest.mark.parametrize(
+    ("course", "mode", "saved", "known"),
+    [(course, *how) for course in BEGUN for how in KNOWN if how[2] > 155 or "late" not in course],
+)
+def test_a_process_that_begins_at_the_start_within_its_attempt_is_told(
+    course: str, mode: Mode, saved: int | None, known: int
+) -> None:
+    """Its pod was replaced. ``known``: where it was to go on, by its page, or by what is pinned of it."""
+    world, job = first_attempt(mode, saved)
+    for shown in BEGUN[course]:
+        assert marked(world, job) == []
+        page(world, *shown)
+        planned = world.step(KEY)
+    (message,) = marked(world, job)
+    assert f"attempt 1 was started again, was to go on from step {known} and trains at step " in message
+    (finding,) = [f for f in health(job.record, world.now) if f.reason == c.BEGAN_AT_THE_START]
+    assert (finding.mark, finding.warning) == (Mark.UNSAFE, True)
+    assert "client.resume_path" in finding.cure().text
+    assert [e.warning for e in planned.events if e.reason == c.BEGAN_AT_THE_START] == [True]
+    assert job.record.lost == 0.0, "no preemption cost it"
+    world.jobs[KEY].record = replace(job.record, secured=None, retained=())  # a later best's takes its place
+    page(world, AGAIN, tuple(range(10, known, 10)), known - 1, known - 10)
+    assert c.BEGAN_AT_THE_START not in [e.reason for e in world.step(KEY).events], "it is told once"
+    assert len(marked(world, job)) == 1
+    page(world, AGAIN, tuple(range(10, known + 10, 10)), known + 1, known)
+    world.step(KEY)
+    for _ in range(2):
+        assert marked(world, job) == [], "it has come to where it was to begin"
+        assert c.BEGAN_AT_THE_START not in [e.reason for e in world.step(KEY).events]
+
+
+@pytest.mark.parametrize(
+    ("course", "first"),
+    [
+        ("went on from its checkpoint, and says so", {}),
+        ("went on from its checkpoint by its framework, and says nothing", {}),
+        ("went on from a former checkpoint, and says so", {}),
+        ("went on from a former checkpoint, and says nothing", {}),
+        ("its former checkpoint is the second that was saved", {}),
+        ("says that it began afresh: its volume was lost", {}),
+        ("loads for long", {}),
+        ("evaluates its start", {}),
+        ("begins at the start, of a run that has saved nothing", {"saved": None}),
+        ("begins at the start, though only its rule's evals are known", {"saved": None, "step": None}),
+        ("began at the start, as one before it had said of itself", {}),
+        ("begins at the start, where checkpoints count another thing", {"saved": 5, "step": None}),
+        ("its evals come much later", {}),
+    ],
+)
+def test_a_process_within_its_attempt_that_is_well_or_not_certain_bears_no_mark(
+    course: str, first: dict[str, int | None]
+) -> None:
+    mode = Mode.SHADOW if first else Mode.ENFORCE  # which pins its best: a checkpoint is known
+    world, job = first_attempt(mode, **first)
+    third = Attempt(1, "3")
+    pages = {
+        "went on from its checkpoint, and": [(AGAIN, (), 200, None, 200), (AGAIN, (210,), 211, 210, 200)],
+        "went on from its checkpoint by": [(AGAIN, (), 201, None, None), (AGAIN, (210,), 211, 210, None)],
+        "went on from a former checkpoint, and says so": [(AGAIN, (60,), 61, 60, 50)],
+        "went on from a former checkpoint, and says n": [
+            (AGAIN, (), 51, None, None),
+            (AGAIN, (60,), 61, 60, None),
+            (AGAIN, (60, 70), 71, 70, None),
+        ],
+        "its former": [
+            (AGAIN, (), 21, None, None),
+            (AGAIN, (30,), 31, 30, None),
+            (third, (), 31, None, None),
+        ],
+        "says that": [(AGAIN, (), 1, None, 0), (AGAIN, (10, 20), 25, 20, 0), (third, (), 21, None, None)],
+        "loads for": [(AGAIN, (), None, None, None), (AGAIN, (), 0, None, None)],
+        "evaluates": [(AGAIN, (0,), 0, None, None), (AGAIN, (0, 210), 211, 210, None)],
+        "begins at": [(AGAIN, (), 5, None, None), (AGAIN, (10, 20), 25, None, None)],
+        "began at": [(AGAIN, (), 5, None, 0), (third, (), 5, None, None), (third, (10,), 12, None, None)],
+        "its evals": [(AGAIN, (), 90, None, None), (AGAIN, (100,), 101, 100, None)],
+    }
+    (shown,) = [found for begin, found in pages.items() if course.startswith(begin)]
+    for life, steps, step, saved, resumed in shown:
+        page(world, life, steps, step, saved, resumed)
+        world.step(KEY, seconds=30.0)
+        assert marked(world, job) == []
+
+
+def test_the_page_of_another_member_is_no_new_beginning() -> None:
+    world, job = first_attempt()
+    for known, member, told in ((0, 1, False), (0, 0, True), (None, 1, True)):
+        lives = tuple(replace(one, member=known) for one in job.record.lives)
+        page(world, AGAIN, (), 5)
+        assert job.observed.scrape is not None
+        job.observed = replace(job.observed, scrape=replace(job.observed.scrape, member=member))
+        before, job.record = job.record, replace(job.record, lives=lives)
+        world.step(KEY)
+        assert bool(marked(world, job)) is told
+        job.record = before
+
+
+def test_a_checkpoint_alone_writes_no_status_and_the_newest_that_is_told_counts() -> None:
+    world, job = first_attempt()
+    before = job.record
+    page(world, FIRST, EVALS, 206, 205)
+    world.step(KEY)
+    assert job.record == before
+    page(world, FIRST, (*EVALS, 210), 211, 210)
+    world.step(KEY)
+    assert job.record.lives[-1].checkpoint == 210
+    page(world, AGAIN, (10,), 11, 10)
+    world.step(KEY)
+    assert "from step 210" in marked(world, job)[0]
+    page(world, Attempt(1, "3"), (), 11)
+    world.step(KEY)
+    assert marked(world, job) == [], "it went on from step 10: the mark was of the one before"
+
+
+def test_what_a_page_that_is_anybody_s_says_of_its_checkpoint_is_not_known() -> None:
+    world, job = first_attempt()
+    page(world, FIRST, (*EVALS, 210), 211, 210)
+    assert job.observed.scrape is not None
+    job.observed = replace(job.observed, scrape=replace(job.observed.scrape, page=None))
+    world.step(KEY)
+    assert job.record.evals[-1].step == 210
+    assert job.record.lives[-1].checkpoint == 200

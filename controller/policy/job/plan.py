@@ -457,6 +457,7 @@ def _take_scrape(context: PlanContext, use: RuleInUse) -> RuleInUse:
     use = _take_evals(context, use)
     news = context.record.evals is not before.evals
     progress.note(context, news=news)
+    restarts.note_checkpoint(context, before)
     step_counts.note(context, use, before)
     verdicts.report_dropped(context, use, before)
     if news:

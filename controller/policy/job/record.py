@@ -137,6 +137,12 @@ class LifeRecord:
         bool,
         "Whether it started from a checkpoint of none before it here, or no claim told otherwise.",
     ] = False
+    checkpoint: Annotated[
+        Step | None,
+        "Newest checkpoint that it is known to have: one that its page named when an eval was last read, one "
+        "that is pinned or retained, or that from which it said it started; absent: none is known.",
+    ] = None
+    reached: Annotated[Step, "Highest step that its trainer was at by then."] = 0
 
 
 @dataclass(frozen=True, slots=True)
