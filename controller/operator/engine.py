@@ -536,6 +536,7 @@ class Engine:
         except ApiError as error:
             _logger.warning("cannot look at other pods", error=str(error))
             return
+        self.cluster.unlabelled_are(self.unmanaged_pods.of_jobs())
         owners = self.taints.owners()
         for pool in {owners[node] for node in changed if node in owners}:
             self.triggers.pool_changed(pool)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # the program of access Jobs needs these words, and would load all types with them
     from controller.policy.types import JobKey
 
+UNLABELLED = ", so nobody reads "  # of pods that lack our label
 ELSEWHERE = "a job of another namespace"
 UID = "uid:"  # begins what stands for a job's name where that may not be told
 
@@ -203,6 +204,15 @@ def how_far(step: int, total: int) -> str:
     if step > total > 0:
         return f"step {step}, beyond the {total} that its trainer told: its length is not known"
     return f"step {step} of {total} ({step / total if total else 1.0:.0%})"
+
+
+def unlabelled(pods: Sequence[str], workload: str, label: str, job: str) -> str:
+    """Return in words that pods of a Job lack the label by which EvalStop finds them; a cure reads it."""
+    return (
+        f"{agreeing(len(pods), 'pod', 'pods')} {some(pods, 3)} of Job {workload} "
+        f"{agreeing(len(pods), 'lacks', 'lack')} label {label}={job}"
+        f"{UNLABELLED}{agreeing(len(pods), 'it', 'them')}"
+    )
 
 
 def lacks_members(sizes: Iterable[tuple[str, int]], replicas: int) -> str:

@@ -75,24 +75,38 @@ def test_a_pod_that_waits_is_a_finding(events: Any, level: Level, said: str) -> 
 class NoPod:
     """An API server with no pod, and the Job of the run."""
 
-    def __init__(self, parallelism: int) -> None:
-        self.parallelism = parallelism
+    def __init__(self, parallelism: int, unlabelled: str = "") -> None:
+        self.parallelism, self.unlabelled = parallelism, unlabelled
 
     async def list(self, resource: Any, namespace: str, *, labels: str = "", fields: str = "") -> Any:
-        return [], "1"
+        if not self.unlabelled or labels != "!evalstop.dev/job":
+            return [], "1"
+        owner = {"kind": "Job", "name": "run", "uid": "job-uid", "controller": True}
+        pods = [
+            {"metadata": {"name": self.unlabelled, "ownerReferences": [owner]}, "status": {}},
+            {"metadata": {"name": "done", "ownerReferences": [owner]}, "status": {"phase": "Failed"}},
+            {"metadata": {"name": "other", "ownerReferences": [{**owner, "uid": "x"}]}, "status": {}},
+        ]
+        return pods, "1"
 
     async def get(self, resource: Any, name: str, namespace: str = "") -> Any:
         if resource != JOBS:
             raise Refused(403, "Forbidden", "no")
         spec = {"completions": 1, "parallelism": self.parallelism}
-        return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
+        return {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": name, "uid": "job-uid"},
+            "spec": spec,
+        }
 
 
 @pytest.mark.parametrize(
-    ("parallelism", "said", "cure"),
+    ("parallelism", "unlabelled", "said", "cure"),
     [
         (
             0,
+            "",
             "Job run: spec.parallelism is 0, expected 1 as in spec.gang.replicas: somebody scaled it, and it "
             "keeps its GPUs",
             "kubectl patch job run -n team --type merge -p "
@@ -100,17 +114,24 @@ class NoPod:
         ),
         (
             1,
+            "run-0-x7",
+            "pod run-0-x7 of Job run lacks label evalstop.dev/job=run, so nobody reads it",
+            "kubectl label pods -n team run-0-x7 evalstop.dev/job=run",
+        ),
+        (
+            1,
+            "",
             "0 of 1 pod are there, though it was admitted and ran: its Job makes none",
             "kubectl describe job run -n team",
         ),
     ],
 )
-def test_a_run_without_a_pod_is_no_ok(parallelism: int, said: str, cure: str) -> None:
+def test_a_run_without_a_pod_is_no_ok(parallelism: int, unlabelled: str, said: str, cure: str) -> None:
     """It was \"0, nothing keeps any from running\"."""
 
     async def look() -> list[tuple[Level, str, str]]:
         run = job_view.read(w.whole("run", w.running()))
-        api: Any = NoPod(parallelism)
+        api: Any = NoPod(parallelism, unlabelled)
         return [(f.level, f.text, f.cure.command) async for f in checks.pods(api, run)]
 
     (found,) = [one for one in asyncio.run(look()) if "node" not in one[1]]

@@ -6,9 +6,14 @@ import asyncio
 from typing import Any
 
 import pytest
+from test_operator_watched import KEY, child, pod, pool, rlhfjob
 
 from controller import names
+from controller.kube.cache import Cache
+from controller.kube.resources import GPUPOOLS, JOBS, RLHFJOBS
+from controller.operator.state.cluster import ClusterState
 from controller.operator.state.unmanaged_pods import FEW_NODES, RETRY, UnmanagedPods
+from controller.policy.job import ScrapeOutcome, ScrapeView
 
 
 def guest(name: str, node: str, gpus: int = 1) -> dict[str, Any]:
@@ -53,3 +58,36 @@ def test_of_many_nodes_all_pods_are_listed_and_less_often(nodes: int, lists: int
     api.pods.clear()
     assert asyncio.run(foreign.look(mine)) == {"n0"}, "it is gone"
     assert asyncio.run(foreign.look(mine)) == frozenset()
+
+
+def test_a_pod_of_a_job_whose_label_somebody_took_away_is_named_on_the_run() -> None:
+    """It was "no pod has an address yet", and its GPUs were a stranger's."""
+    cache = Cache()
+    cluster = ClusterState(cache, lambda: 0.0)
+    for resource, obj in ((GPUPOOLS, pool()), (JOBS, child()), (RLHFJOBS, rlhfjob())):
+        cache.put(resource, obj)
+    cluster.scraped(KEY, ScrapeView(ScrapeOutcome.NO_PODS, "no pod has an address yet", at=1.9e9))
+    touched: list[str] = []
+    cluster.changed = touched.append
+    bare, foreign = pod(), guest("b", "n1")
+    del bare["metadata"]["labels"]
+    foreign["metadata"]["ownerReferences"] = [{"kind": "Job", "name": "b", "uid": "b", "controller": True}]
+    look = UnmanagedPods(Pods(bare, foreign))  # type: ignore[arg-type]
+
+    def told() -> str:
+        asyncio.run(look.look(["n1"]))
+        cluster.unlabelled_are(look.of_jobs())
+        loaded = cluster.load(KEY)
+        assert loaded is not None
+        assert loaded.observed.scrape is not None
+        return loaded.observed.scrape.message
+
+    assert told() == (
+        "no pod has an address yet; pod train-0 of Job train lacks label evalstop.dev/job=run, so nobody "
+        "reads it"
+    )
+    assert told()
+    assert touched == [KEY], "once"
+    look = UnmanagedPods(Pods(foreign))  # type: ignore[arg-type]
+    assert told() == "no pod has an address yet"
+    assert touched == [KEY, KEY]

@@ -51,6 +51,12 @@ BOX = "/spec/workload/template/spec/template/spec/containers"
         ("MetricMissing", "no eval of 'x' is exported; a series x is there, expected y", ""),
         ("NoPods", "no pod has an address yet", "evalstop doctor run -n team"),
         (
+            "NoPods",
+            "no pod has an address yet; pods run-0-a, run-1-b of Job run lack label evalstop.dev/job=run, so "
+            "nobody reads them",
+            "kubectl label pods -n team run-0-a run-1-b evalstop.dev/job=run",
+        ),
+        (
             "PodWaits",
             'pod run-0 waits, FailedMount: MountVolume.SetUp failed for volume "x" : configmap "y" not found',
             "kubectl apply -n team -f <object>.yaml",

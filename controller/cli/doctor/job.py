@@ -21,6 +21,7 @@ from controller.kube.errors import ApiError, NotFound
 from controller.kube.resources import CLAIMS, EVENTS, JOBS, NODES, PODS
 from controller.metrics import MetricsError, member, members, metrics_port, parse
 from controller.metrics.samples import DEFAULT_LIMITS
+from controller.objects import controller_uid, is_terminal
 from controller.policy.job import (
     ACCEPTED,
     ANY,
@@ -46,7 +47,7 @@ from controller.policy.job import (
 )
 from controller.policy.stopping import MODIFIERS, RULES, noise
 from controller.policy.types import EvalPoint, EvalScale
-from controller.policy.wording import counted
+from controller.policy.wording import counted, unlabelled
 from controller.workloads import scaled_down
 from controller.workloads.pod_starts import is_starting
 
@@ -152,11 +153,22 @@ async def gang(api: CallerApi, job: Reading, found: Sequence[Object]) -> AsyncIt
     if workload is not None and (lack := scaled_down(workload, replicas)):
         text = f"Job {name}: {lack}: somebody scaled it, and it keeps its GPUs"
         yield wrong("pods", text, cure(job, SCALED, text, examining=True))
+    elif not found and workload is not None and (there := await _unlabelled(api, job, workload)):
+        text = unlabelled(there, name, names.LABEL_JOB, job.name)
+        yield wrong("pods", text, cure(job, "PodsUnlabelled", text, examining=True))
     elif not found:
         text = (
             f"0 of {counted(replicas, 'pod')} are there, though it was admitted and ran: its Job makes none"
         )
         yield wrong("pods", text, f"kubectl describe job {name}{job.flags()}")
+
+
+async def _unlabelled(api: CallerApi, job: Reading, workload: Object) -> list[str]:
+    """Return the names of live pods of its workload that lack the label by which EvalStop finds them."""
+    uid = (workload.get("metadata") or {}).get("uid")
+    there, _ = await api.list(PODS, job.namespace, labels=f"!{names.LABEL_JOB}")
+    owned = (pod for pod in there if uid and controller_uid(pod) == uid and not is_terminal(pod))
+    return sorted(str(pod["metadata"]["name"]) for pod in owned)
 
 
 async def pods(api: CallerApi, job: Reading) -> AsyncIterator[Finding]:

@@ -61,6 +61,7 @@ from controller.policy.job import (
     peers,
 )
 from controller.policy.types import FleetScope, FleetView, JobKey, Problem, ScoredBy, namespace_of
+from controller.policy.wording import unlabelled
 from controller.workloads.actor_jobs import actor_number, is_actor
 
 Object = Mapping[str, Any]
@@ -94,6 +95,8 @@ class ClusterState:
         self._refusals: dict[JobKey, _Refusal] = {}
         self._former: dict[JobKey, tuple[str, ...]] = {}  # uids of earlier workloads of this job's
         self._revisions: dict[JobKey, int] = {}
+        # Pods without our label, by key and uid of the Job that controls them.
+        self._unlabelled: Mapping[tuple[str, str], tuple[str, ...]] = {}
         self.access_jobs = AccessJobs(cache)
         self._specs = Specs(cache)
         self._members: dict[str, set[JobKey]] = {}  # pool name -> its jobs
@@ -136,6 +139,13 @@ class ClusterState:
     def touch(self, key: JobKey) -> None:
         self._revisions[key] = self._revisions.get(key, 0) + 1
         self.changed(key)
+
+    def unlabelled_are(self, pods: Mapping[tuple[str, str], tuple[str, ...]]) -> None:
+        """Take in which pods of Jobs are there without our label, by key and uid of the Job."""
+        before, self._unlabelled = self._unlabelled, pods
+        for job in {*before, *pods}:
+            if before.get(job) != pods.get(job) and (child := self.cache.get(JOBS, job[0])) is not None:
+                self.touch_job_of(child, None)
 
     def touch_job_of(self, old: Object | None, new: Object | None) -> None:
         """Something changed of an object that an RLHFJob's label names."""
@@ -328,7 +338,7 @@ class ClusterState:
         observed = Observed(
             workload=workloads.view(job) if job is not None else None,
             pods=self._pod_views(key, there),
-            scrape=scrape,
+            scrape=self._named(scrape, key, job),
             access=tuple(self.access_jobs.views(obj, record, (self.progress, self.refusals))),
             made=self.access_jobs.made_of(obj, record),
             run_written=run_configmap.read(
@@ -535,6 +545,16 @@ class ClusterState:
         if len(labelled) == len(own):  # which are among them
             return ()
         return orphaned_pods(obj, (pod.open() for pod in labelled), self._owners(obj))
+
+    def _named(self, scrape: ScrapeView | None, key: JobKey, child: Object | None) -> ScrapeView | None:
+        """Return the view of a page, which says which pods are there unseen where it finds none to read."""
+        if scrape is None or scrape.outcome is not ScrapeOutcome.NO_PODS or child is None:
+            return scrape
+        pods = self._unlabelled.get((key_of(child), child["metadata"]["uid"]), ())
+        if not pods:
+            return scrape
+        told = unlabelled(pods, key_of(child).partition("/")[2], names.LABEL_JOB, key.partition("/")[2])
+        return replace(scrape, message=f"{scrape.message}; {told}")
 
     def _owners(self, obj: Object) -> set[str]:
         """Return the uids of a job's workload and of earlier ones."""

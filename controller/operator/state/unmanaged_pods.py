@@ -15,6 +15,8 @@ from controller.kube.client import Api
 from controller.kube.namespaced_watch import list_in
 from controller.kube.resources import PODS
 from controller.kube.trim import Object, trim_or_bare
+from controller.objects import controller_uid
+from controller.operator.state.ownership import controller_name
 
 FEW_NODES = 32  # up to here one indexed LIST per node, beyond it one LIST of all
 RETRY = 1.0  # s, until the first look has succeeded
@@ -43,6 +45,17 @@ class UnmanagedPods:
 
     def pods(self) -> Iterable[Mapping[str, Any]]:
         return self._pods.values()
+
+    def of_jobs(self) -> dict[tuple[str, str], tuple[str, ...]]:
+        """Return the names of those pods that a Job controls, by its ``namespace/name`` and its uid."""
+        found: dict[tuple[str, str], tuple[str, ...]] = {}
+        for pod in self._pods.values():
+            kind, name = controller_name(pod) or ("", "")
+            if kind == "Job" and (uid := controller_uid(pod)) is not None:
+                metadata = pod["metadata"]
+                job = (f"{metadata['namespace']}/{name}", uid)
+                found[job] = tuple(sorted((*found.get(job, ()), str(metadata["name"]))))
+        return found
 
     async def look(self, nodes: Iterable[str]) -> frozenset[str]:
         """List them anew. Returns the names of nodes on which such a pod came, goes, or is gone."""

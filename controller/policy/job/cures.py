@@ -24,6 +24,7 @@ from controller.policy.wording import (
     REPORTED_FIRST,
     STANDS_STILL,
     TWO_VALUES,
+    UNLABELLED,
     meant,
 )
 
@@ -42,6 +43,7 @@ _IN_MESSAGE = (
         r"^pods of an earlier attempt run on, .* owns them: (?P<orphans>[a-z0-9., -]+?)(?: and \d+ more)?;"
     ),
     re.compile(r"members? ha(?:s|ve) ended well, and pods? (?P<member>[a-z0-9.-]+)"),
+    re.compile(r"pods? (?P<unlabelled>[a-z0-9., -]+?)(?: and \d+ more)? of Job [a-z0-9.-]+ lacks? label"),
     re.compile(r"^worker group (?P<group>[a-z0-9.-]+): "),
     re.compile(r"expected (?P<replicas>\d+) as in spec\.gang\.replicas"),
     re.compile(r"\bspec\.(?:completions|parallelism): (?P<replicas>\d+)(?:;|$)"),
@@ -124,6 +126,8 @@ def _values(blank: str, message: str) -> dict[str, str]:
             values |= {name: text or "" for name, text in found.groupdict().items()}
     if "orphans" in values:
         values["orphans"] = values["orphans"].replace(",", "")
+    if "unlabelled" in values:
+        values["unlabelled"] = values["unlabelled"].replace(",", "")
     values["value_of"] = values.get("value_of", "").replace(".", "/")
     if blank and (value := meant(message)):
         values[blank] = value
@@ -217,6 +221,7 @@ BY_MESSAGE = (
     (_MISSING, REPORTED_FIRST, "ReportedFirst"),
     (frozenset({"StoreUnreachable"}), "the template names", "OtherFolder"),
     (_UNANSWERED, "only the pod itself reaches", "LoopbackOnly"),
+    (frozenset({"NoPods"}), UNLABELLED, "PodsUnlabelled"),
     (frozenset({"ClaimMissing", "LocationNotMounted"}), "the trainer mounts", "ClaimMisnamed"),
     (frozenset({"PodWaits"}), "Image", "ImageNotPulled"),
     (frozenset({"PodWaits"}), '" not found', "ObjectMissing"),
@@ -408,6 +413,11 @@ CURES: dict[str, Cure] = {
     "ClaimForOnePod": Cure("use a claim with access mode ReadWriteMany or ReadWriteOnce", _CLAIMS),
     # -- pods
     "NoPods": Cure("see what keeps its pods from being there", _DOCTOR),
+    "PodsUnlabelled": Cure(
+        "set the label back that somebody took away: without it the pod is none of this run's, and its GPUs "
+        "count as somebody else's",
+        "kubectl label pods{ns} <unlabelled> evalstop.dev/job={name}",
+    ),
     "PodWaits": Cure(
         "correct what the message names (ConfigMap, Secret, security) in a new RLHFJob",
         "kubectl describe pods{ns} -l evalstop.dev/job={name}",

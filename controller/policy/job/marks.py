@@ -99,6 +99,7 @@ CERTAIN_UNWATCHED = frozenset(
         "NoNewEvals",
         "NotByContract",
         "PageTooLarge",
+        "PodsUnlabelled",
         "RefusedAddress",
         "SeveralSeries",
         "StandsStill",
