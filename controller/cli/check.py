@@ -43,7 +43,7 @@ def check(
 ) -> None:
     """Say what is wrong with RLHFJobs and GPUPools in files, before they are applied. Nothing is changed.
 
-    Misspelt fields, the API server's own answer (a dry run), the pool, claims, classes, the launcher.
+    Misspelt fields, the API server's own answer (a dry run), the pool, claims, classes, pods, the launcher.
 
     Exit code 1 if something is wrong, 2 if a file cannot be read.
     """

@@ -15,7 +15,7 @@ from controller.api.gpupool import GPUPool
 from controller.checkpoints.access_jobs import access_problem
 from controller.checkpoints.pod_security import refusal
 from controller.checkpoints.run_as import run_as
-from controller.cli import actor_checks
+from controller.cli import actor_checks, pod_checks, pool_checks
 from controller.cli.cluster import CallerApi, near_namespaces
 from controller.cli.doctor.findings import Finding, as_cure, gather, note, ok, unknown, wrong
 from controller.cli.doctor.template import examined
@@ -69,6 +69,8 @@ async def examine(
         found += [wrong("spec", one.sentence) for one in own if one.text != NO_SUCH_FIELD]
     elif isinstance(problem := convert.parse_pool(manifest), Problem):
         found.append(wrong("spec", problem.message))
+    else:
+        found += await gather("nodes", pool_checks.overlaps(api, manifest, pools))
     return [Finding(f.level, f"{about}{f.about}", f.text, f.cure) for f in _once(found)]
 
 
@@ -303,8 +305,12 @@ async def _template(
         for found in [one async for one in _dry_run(api, child)]:
             taken = found.level != "WRONG"
             yield found
-        for found in [one async for one in _class(api, child)]:
+        classes = [one async for one in _class(api, child)]
+        for found in classes:
             yield found
+        if taken:
+            for found in [one async for one in pod_checks.pod(api, child, without_class=bool(classes))]:
+                yield found
         for found in [one async for one in _quota(api, manifest)]:
             yield found
     pod = (template.get("spec") or {}).get("template") or {}

@@ -224,6 +224,15 @@ def test_manifests_on_a_cluster(shell: Shell, tmp_path: Path) -> None:
     finally:
         client.delete(f"{quotas}/few")
     assert "ResourceQuota" not in told(good)
+    limits = f"/api/v1/namespaces/{shell.namespace}/limitranges"
+    most = {"limits": [{"type": "Container", "max": {"nvidia.com/gpu": "1"}}]}
+    client.post(limits, {"metadata": {"name": "small"}, "spec": most})
+    try:
+        out = told(good)
+        assert "a pod of spec.workload.template would be refused: " in out, out
+    finally:
+        client.delete(f"{limits}/small")
+    assert "a pod of its template would be let in (dry run)" in told(good)
     pool = client.get(f"{w.GROUP}/gpupools/{shell.pool}")
     fresh = {
         "apiVersion": "evalstop.dev/v1alpha1",
@@ -235,6 +244,7 @@ def test_manifests_on_a_cluster(shell: Shell, tmp_path: Path) -> None:
     assert "there is no GPUPool" not in out, "it is in the same file"
     assert "RLHFJob checked: API server: it would be taken (dry run)" in out
     assert "GPUPool checked: API server: it would be taken (dry run)" in out
+    assert f"spec.nodeSelector: GPUPool {shell.pool!r} selects " in out
     after = {job["metadata"]["name"] for job in client.get(path)["items"]}
     assert before == after, "nothing is changed"
     nobody = str(shell.plane.kubeconfig_for("check-nobody"))
