@@ -465,6 +465,42 @@ def test_run_takes_a_user_s_stop_back_until_the_suspend_and_resumes_after_it(fai
     assert job.record.queued_at is not None
 
 
+@pytest.mark.parametrize(("source", "step"), [(ResumeFrom.BEST, None), (ResumeFrom.STEP, 10)])
+def test_a_resume_from_elsewhere_lets_a_user_s_stop_through_and_follows_it(
+    source: ResumeFrom, step: int | None
+) -> None:
+    """It was answered "is to go on from its best", and the run went on, or anew, from its newest."""
+    world = running()
+    job = world.jobs["ns/a"]
+    world.slow = frozenset({Operation.RETAIN})
+    user_stopped(world)
+    passes(world, 3)
+    assert not job.observed.workload.suspended
+    job.wish(run_state=RunState.RUN, resume=ResumeRequest("x", source, step))
+    passes(world, 3)
+    assert job.record.decision is not None
+    assert job.record.resume_id != "x", "it is not answered yet"
+    end_copy(world)
+    passes(world, 40, 5.0)
+    assert job.record.resume_id == "x"
+    assert job.record.decision is None
+    assert job.record.restored.step == (step or 30), "where it goes on once it has GPUs: ns/b has them now"
+    assert world.jobs["ns/b"].started == [1]
+
+
+def test_a_resume_from_the_latest_takes_a_user_s_stop_back_and_says_so() -> None:
+    world = running()
+    job = world.jobs["ns/a"]
+    world.slow = frozenset({Operation.RETAIN})
+    user_stopped(world)
+    passes(world, 3)
+    job.wish(run_state=RunState.RUN, resume=ResumeRequest("x", ResumeFrom.LATEST))
+    passes(world, 3)
+    went_on(world, "CalledOff")
+    assert job.record.resume_id == "x"
+    assert condition(world, c.RESUMED).reason == "StopTakenBack"
+
+
 def test_called_off_after_the_trainer_was_asked_to_stop_it_is_started_anew() -> None:
     world = running()
     job = world.jobs["ns/a"]

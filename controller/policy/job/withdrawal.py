@@ -42,7 +42,7 @@ def why(context: PlanContext, use: RuleInUse | None) -> Problem | None:
     desired, decision = context.desired, context.record.decision
     assert decision is not None
     if decision.by == USER:
-        again = desired.run_state is RunState.RUN
+        again = desired.run_state is RunState.RUN and not _resumes_after_it(context)
         return Problem("CalledOff", "spec.runState is Run again") if again else None
     if desired.mode is not Mode.ENFORCE:
         return Problem("ModeForbids", f"mode is {desired.mode} by now (spec.mode, or its pool's modeCap)")
@@ -76,17 +76,22 @@ def is_users(context: PlanContext) -> bool:
 
 
 def wants_to_go_on(context: PlanContext) -> bool:
-    """Return whether a user asks for the run to go on where it is, by a resume that is not answered yet.
+    """Return whether a user asks for the run to go on where it is, by a resume that is not answered yet."""
+    return _open_resume(context) is ResumeFrom.LATEST
 
-    One from the best or from a step is for a run that is suspended: it is carried out then.
-    """
+
+def _resumes_after_it(context: PlanContext) -> bool:
+    """Return whether a resume from the best or from a step waits: it is for a run that is suspended, so the
+    stop is carried out first, whoever asked for it."""
+    return _open_resume(context) in {ResumeFrom.BEST, ResumeFrom.STEP}
+
+
+def _open_resume(context: PlanContext) -> ResumeFrom | None:
+    """Return from where the run is asked to go on, if that is not answered yet."""
     request = context.desired.resume
-    return (
-        request is not None
-        and request.id != context.record.resume_id
-        and request.source is ResumeFrom.LATEST
-        and context.desired.run_state is RunState.RUN
-    )
+    if request is None or request.id == context.record.resume_id:
+        return None
+    return request.source if context.desired.run_state is RunState.RUN else None
 
 
 def runs(context: PlanContext) -> bool:
@@ -130,13 +135,13 @@ def take_back(context: PlanContext, use: RuleInUse | None, found: Problem) -> Pl
     decision = context.record.decision
     assert decision is not None
     reason, message = found
-    resumed = decision.by != USER and wants_to_go_on(context)
+    resumed = wants_to_go_on(context)
     forget(context, decision, reason)
     if resumed:
         request = context.desired.resume
         assert request is not None
         context.update(resume_id=request.id)
-        if use is not None:
+        if use is not None and decision.by != USER:
             # Going on past a stop is the user's will: the evals that led to it must not stop it again.
             context.record = judged_from_now_on(context.record, use)
             context.update(guards=guardrails.begun_anew(context.record.guards, use.guards), confirming=None)
