@@ -33,6 +33,7 @@ from controller.policy.wording import (
     LINKS,
     NO_CHECKPOINT,
     NONE_OF_THIS_RUN,
+    SKIPPED,
     agreeing,
     counted,
     did_you_mean,
@@ -453,9 +454,10 @@ def _nothing(survey: Survey, request: Request, lowest: int, problems: list[str])
             f"no complete checkpoint of {window} {where}; {'; '.join(problems[:5])}",
             available,
         )
-    return AccessError(
-        Reason.MISSING, f"no checkpoint of {window} {where}", available, lowest=survey.lowest()
-    )
+    oldest = survey.lowest()
+    if available and available[0] < lowest <= available[-1]:
+        where += f"; {SKIPPED}"
+    return AccessError(Reason.MISSING, f"no checkpoint of {window} {where}", available, lowest=oldest)
 
 
 def _other_layout(survey: Survey) -> str:

@@ -22,6 +22,7 @@ from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished
 from controller.checkpoints.layouts import LAYOUTS
 from controller.checkpoints.request import Request, Result, Source
 from controller.checkpoints.volume import Volume
+from controller.policy.wording import SKIPPED
 from tests.support.trainers_files import FOLDERS, plain, save, write
 
 OWNER = "0f2a-uid"
@@ -306,6 +307,13 @@ def test_a_missing_folder_and_an_empty_one(disk: StoreWorld) -> None:
     assert "complete ones there: none" in error.message
     os.rmdir(disk.location)
     assert "is not there" in refusal(Reason.STORE_UNREACHABLE, disk.secure, 100).message
+
+
+def test_a_step_that_was_never_saved_is_told_from_one_that_rotation_removed(disk: StoreWorld) -> None:
+    for step in (100, 200):
+        disk.save(step)
+    for step, skipped in ((50, False), (150, True), (250, False)):
+        assert (SKIPPED in refusal(Reason.MISSING, disk.secure, step).message) is skipped, step
 
 
 def test_rotation_during_the_link_loop_falls_back_to_an_earlier_one(

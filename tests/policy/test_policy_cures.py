@@ -9,7 +9,7 @@ import pytest
 
 from controller.policy.job import cures
 from controller.policy.job.cures import CURES, EXAMINING, cure_of, key_of, whose_move
-from controller.policy.wording import did_you_mean, meant, nearest
+from controller.policy.wording import SKIPPED, did_you_mean, meant, nearest
 
 MEANT = re.compile(r"<([a-zA-Z_]+)>")
 
@@ -170,6 +170,8 @@ def test_a_best_that_was_rotated_away_is_not_cured_by_a_lag() -> None:
         "run", "team", "p", "Verl"
     )
     assert rotated.text.startswith("raise trainer.max_actor_ckpt_to_keep")
+    skipped = cure_of(key_of("BestCheckpointLost", f"complete ones there: 10, 30; {SKIPPED}"))
+    assert "maxStepLag" in skipped.filled("run", "team", "p", "Verl").command, "but one that lay between"
     for message in ("no checkpoint of any known layout lies there", "what lies there is of layout Plain"):
         assert (
             "maxStepLag" not in cure_of(key_of("CheckpointMissing", message)).filled("a", "b", "c", "").text

@@ -101,10 +101,10 @@ class EvalStop:
         )
         with self.run.guarded("asking NeMo-RL for a checkpoint"):
             self._settings.restore()
-            if wanted.evaluate and not wanted.checkpoint:
-                raise ValueError("NeMo-RL cannot be asked for an eval")
             if wanted.checkpoint and self._config is not None:
                 self._settings.every_step(self._config, "save_period")
+            if wanted.evaluate:
+                raise ValueError("NeMo-RL cannot be asked for an eval")
 
     def finalized(self, temporary: Path) -> None:
         """Record a checkpoint that has got its name: tmp_step_N is step_N now."""

@@ -6,7 +6,7 @@
     while step < total_steps and not run.ends:
         step = train_one_step()
         wanted = run.step(step)
-        if step % 50 == 0 or wanted.checkpoint:
+        if step % 50 == 0 or wanted.checkpoint or wanted.evaluate:
             run.saved(step, save())
         if step % 50 == 0 or wanted.evaluate:
             run.evaluated(step, score, stderr, samples)

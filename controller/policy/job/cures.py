@@ -22,6 +22,7 @@ from controller.policy.wording import (
     NO_CHECKPOINT,
     NONE_OF_THIS_RUN,
     REPORTED_FIRST,
+    SKIPPED,
     STANDS_STILL,
     TWO_VALUES,
     UNLABELLED,
@@ -219,6 +220,7 @@ BY_MESSAGE = (
     (_MISSING, NONE_OF_THIS_RUN, "OtherFolder"),
     (_MISSING, "of spec.checkpoints.pins", "PinMissing"),
     (_MISSING, REPORTED_FIRST, "ReportedFirst"),
+    (_MISSING, SKIPPED, "NotSaved"),
     (frozenset({"StoreUnreachable"}), "the template names", "OtherFolder"),
     (_UNANSWERED, "only the pod itself reaches", "LoopbackOnly"),
     (frozenset({"NoPods"}), UNLABELLED, "PodsUnlabelled"),
@@ -692,6 +694,11 @@ CURES: dict[str, Cure] = {
     "ReportedFirst": Cure(
         "save each checkpoint before its eval is reported: it is looked for once it is saved, and by then "
         "rotation may be near; or {rotation}"
+    ),
+    "NotSaved": Cure(
+        "save a checkpoint at each step that is evaluated, before the eval is reported; or say by how many "
+        "steps it may be older",
+        _merge('{"spec":{"checkpoints":{"maxStepLag":<steps>}}}'),
     ),
     "PinMissing": Cure(
         "take the step out of spec.checkpoints.pins, for the trainer keeps no checkpoint of it",

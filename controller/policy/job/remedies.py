@@ -37,6 +37,8 @@ REMEDIES: Mapping[str, str] = {
     "folder that the links lead to in spec.checkpoints.location, in a new RLHFJob",
     "CheckpointMisnamed": "have the trainer save each checkpoint into a folder of its own, named by its step",
     "ReportedFirst": "save each checkpoint before its eval is reported; or {rotation}",
+    "NotSaved": "save a checkpoint at each step that is evaluated, before the eval is reported; or set "
+    "spec.checkpoints.maxStepLag to the steps by which it may be older",
     "PinMissing": "take the step out of spec.checkpoints.pins (evalstop pin --remove): the trainer keeps no "
     "checkpoint of it",
     "CheckpointIncomplete": "have the trainer write save records (docs/use/trainer-contract.md), or correct "

@@ -20,12 +20,14 @@ def can_be_asked(context: PlanContext) -> bool:
 
 
 def ask_for_eval(context: PlanContext) -> int:
-    """Ask for a fresh eval; the request's id. What was asked for before and is not served stays asked for."""
+    """Ask for a fresh eval, and for the checkpoint of its step: it may be the best, and nothing else would
+    save that. What was asked for before and is not served stays asked for. Return the request's id.
+    """
     run, scrape = context.record.run, context.observed.scrape
     served = scrape.request_served if scrape is not None else None
     if served is not None and served >= run.request_id:
-        run = replace(run, checkpoint=False, stop=False)
-    run = replace(run, request_id=run.request_id + 1, evaluate=True)
+        run = replace(run, stop=False)
+    run = replace(run, request_id=run.request_id + 1, evaluate=True, checkpoint=True)
     context.update(run=run)
     return run.request_id
 
