@@ -443,6 +443,8 @@ def _nothing(survey: Survey, request: Request, lowest: int, problems: list[str])
     available = survey.complete_steps(AVAILABLE_LOOKED_AT)
     window = f"step {request.step}" if lowest == request.step else f"steps {lowest} to {request.step}"
     there = ", ".join(map(str, available)) if available else "none"
+    if not problems and available and available[0] < lowest <= available[-1]:
+        there += f"; {SKIPPED}"
     where = f"in {store.root} (layout {survey.layout.name}); complete ones there: {there}"
     if not available:
         where += _other_layout(survey)
@@ -454,10 +456,9 @@ def _nothing(survey: Survey, request: Request, lowest: int, problems: list[str])
             f"no complete checkpoint of {window} {where}; {'; '.join(problems[:5])}",
             available,
         )
-    oldest = survey.lowest()
-    if available and available[0] < lowest <= available[-1]:
-        where += f"; {SKIPPED}"
-    return AccessError(Reason.MISSING, f"no checkpoint of {window} {where}", available, lowest=oldest)
+    return AccessError(
+        Reason.MISSING, f"no checkpoint of {window} {where}", available, lowest=survey.lowest()
+    )
 
 
 def _other_layout(survey: Survey) -> str:
