@@ -113,7 +113,9 @@ class Mischief:
             await asyncio.sleep(fault.lasts)
             # Nobody asked meanwhile, as where no operator lived: a fault that nobody meets would be none.
             deadline = time.monotonic() + _PATIENCE
-            while self._proxy.felt[fault.kind] == met and time.monotonic() < deadline:
+            while self._proxy.felt[fault.kind] == met:
+                if time.monotonic() > deadline:
+                    break
                 await asyncio.sleep(0.1)
         finally:
             self._proxy.off(fault.kind)
