@@ -205,7 +205,7 @@ def test_the_block_for_loops_makes_a_watched_run(tmp_path: Path, monkeypatch: py
     view = world.page("win_rate")
     assert [(p.stderr, p.samples) for p in view.points] == [(0.01, 64)] * 4
     assert (view.request_served, view.checkpoint_step, view.total_steps) == (2, 160, 200)
-    assert world.records().keys() == {f"step-{step}" for step in (50, 100, 150, 160)}
+    assert world.records().keys() == {f"step-{step}" for step in (50, 100, 120, 150, 160)}
 
 
 # -- what comes by itself
