@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 
+from controller import names
 from controller.kube.errors import NotFound
 from controller.kube.resources import EVENTS, JOBS, PODS
 from controller.workloads import build_child
@@ -217,5 +218,34 @@ def test_a_run_that_somebody_scales_to_nothing_is_told_until_it_is_set_back(
                 sizes = {"spec": {"completions": 1, "parallelism": 1}}  # as its cure does
                 await rig.api.merge_patch(JOBS, "run", sizes, rig.namespace)
                 await eventually(lambda: rig.is_true("run", "Running"), 40, what="it whole again")
+
+    asyncio.run(story())
+
+
+def test_a_pod_whose_label_somebody_took_away_is_named_until_it_is_set_back(
+    rig: Rig, kubelet: FakeKubelet
+) -> None:
+    async def story() -> None:
+        async with rig:
+            await rig.make_pool()
+            await rig.make_job("run")
+            async with rig.operator():
+                await eventually(lambda: rig.is_true("run", "Running"), what="the run")
+                (pod,) = await rig.pods("run")
+                name, label = pod["metadata"]["name"], names.LABEL_JOB
+                await rig.api.merge_patch(PODS, name, {"metadata": {"labels": {label: None}}}, rig.namespace)
+
+                async def named() -> bool:
+                    told = await rig.condition("run", "MetricsAvailable")
+                    return told is not None and f"pod {name} of Job run lacks label {label}=run" in told[2]
+
+                await eventually(named, 40, what="the pod that nobody sees")
+                await rig.api.merge_patch(PODS, name, {"metadata": {"labels": {label: "run"}}}, rig.namespace)
+                await eventually(lambda: rig.is_true("run", "Running"), 40, what="it seen again")
+
+                async def unnamed() -> bool:
+                    return not await named()
+
+                await eventually(unnamed, 40, what="nothing said of it any more")
 
     asyncio.run(story())
