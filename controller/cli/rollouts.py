@@ -175,7 +175,9 @@ def _facts(job: Reading, now: float) -> Iterator[tuple[str, str]]:
             f"{counted(account.failed, 'actor')} ended or {agreeing(account.failed, 'was', 'were')} put "
             "aside without having been asked to leave",
         )
-    if account.measured is not None and account.measured.failures:
+    if account.aside is not None:  # of a step that has not ended
+        yield "aside", f"step {account.aside.step}: {account.aside.failures}"
+    elif account.measured is not None and account.measured.failures:
         yield "aside", f"step {account.measured.step}: {account.measured.failures}"
     if account.starved:
         yield (

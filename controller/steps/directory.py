@@ -71,7 +71,8 @@ class Demand:
     ``plan``: of the newest step. ``step``: its number. ``generating``: between begin and end. ``released``:
     numbers of actors that have nothing more to do and are to end. ``ready``: numbers of those that have
     registered. ``due``: the step is under way, or so near that actors which are still to start for it have
-    to start now.
+    to start now. ``aside``: which actors its trainer lost or put aside in the step under way, and why.
+    ``aside_at``: when it said so first (s).
     """
 
     step: int = -1
@@ -80,6 +81,8 @@ class Demand:
     released: frozenset[int] = frozenset()
     ready: frozenset[int] = frozenset()
     due: bool = True
+    aside: tuple[str, ...] = ()
+    aside_at: float = 0.0
 
 
 @dataclass(slots=True)

@@ -35,7 +35,7 @@ from controller.policy.rollout import (
 )
 from controller.steps.directory import Demand, Directory, RolloutJob
 from controller.steps.planner import PlannerProcess
-from controller.steps.wire import Announcement, Done, Ended, Registered
+from controller.steps.wire import MOST_FAILURES, Announcement, Done, Ended, Registered
 from controller.web.tickets import SECONDS, Signer, Ticket
 
 REGISTERED_SECONDS = 45.0  # without a registration an actor is not named any more; one registers each 10 s
@@ -99,6 +99,8 @@ class Session:
         self._planned: dict[int, _Planned] = {}  # by step
         self._released: set[int] = set()
         self._reports: dict[int, WorkReport] = {}
+        self._aside: tuple[str, ...] = ()  # which actors the step under way lost or put aside, and why
+        self._aside_at = 0.0
         self._generating = False
         self._ended_at: float | None = None
         self._ended_before: float | None = None
@@ -226,6 +228,7 @@ class Session:
             self.step, self._generating = step, True
             self._released.clear()
             self._reports.clear()
+            self._aside = ()
             if self._ended_at is not None:
                 self._between = self._now() - self._ended_at
             self._begun_at = self._now()
@@ -282,6 +285,12 @@ class Session:
         self._go_on(job, given.step)
         if given.step != self.step:
             raise Conflict("OldStep", f"step: {given.step} is meant, {self.step} has begun")
+        if given.failure and self._generating and len(self._aside) < MOST_FAILURES:
+            self._aside_at = self._aside_at if self._aside else self._clock()
+            self._aside = (*self._aside, given.failure)
+            self._want()
+            if not given.release:
+                return  # nothing is asked, and its pod may be gone: that is why it was lost
         if given.actor not in self._directory.actors(self.uid):
             raise Conflict("NoSuchActor", f"actor: this job has no actor {given.actor} now")
         if given.report is not None:
@@ -447,6 +456,8 @@ class Session:
             known, released = self._planned.get(self.step), frozenset(self._released)
             plan_now = known.plan if known is not None else None
             demand = Demand(self.step, plan_now, self._generating, released, ready)
+            if self._generating and self._aside:
+                demand = replace(demand, aside=self._aside, aside_at=self._aside_at)
         self._directory.want(self.uid, demand)
 
     def _is_due(self, plan: RolloutPlan) -> bool:

@@ -37,6 +37,7 @@ class Done:
     actor: int
     release: bool
     report: WorkReport | None
+    failure: str = ""  # why its trainer lost it, or put it aside; "": it did not, or is an older client
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,13 @@ def done(given: Mapping[str, Any]) -> Done:
     release = given.get("release")
     if not isinstance(release, bool):
         raise BadRequest(f"release: {quoted(release)} is not allowed, expected true or false")
-    return Done(whole(given, "step"), whole(given, "actor", 10**6), release, report)
+    failure = given.get("failure", "")
+    if not isinstance(failure, str) or len(failure) > MOST_FAILURE:
+        raise BadRequest(
+            f"failure: {quoted(failure)} is not allowed, expected a text of at most {MOST_FAILURE} characters"
+        )
+    shown = bounded.shown(failure, MOST_FAILURE)
+    return Done(whole(given, "step"), whole(given, "actor", 10**6), release, report, shown)
 
 
 def ended(given: Mapping[str, Any]) -> Ended:

@@ -15,7 +15,7 @@ from controller.cli.jobs import table
 from controller.cli.terminal import Terminal
 from controller.policy.actor_types import Actor, ActorState
 from controller.policy.job.record import JobRecord
-from controller.policy.job.rollout_record import RolloutRecord, StepMeasured, StepPlan, StepRow
+from controller.policy.job.rollout_record import RolloutRecord, StepAside, StepMeasured, StepPlan, StepRow
 from tests.support import cli_world as w
 
 FREE = Terminal()
@@ -84,6 +84,9 @@ def test_what_shadow_would_have_saved_and_who_was_put_aside_is_told() -> None:
     shown = page(replace(record(), rollout=replace(known, saved=720.0, measured=aside)), mode="Shadow")
     assert "  saved   0.20 GPU-hours that carrying plans out would have saved (Shadow)" in shown
     assert "  aside   step 40: actor 7 faulty: it has weights 3, expected 4" in shown
+    under_way = StepAside(41, 0.0, 1, "actor 8 lost: no token for 120 s")
+    newer = replace(known, measured=aside, aside=under_way)
+    assert "  aside   step 41: actor 8 lost: no token for 120 s" in page(replace(record(), rollout=newer))
     dearer = page(replace(record(), rollout=replace(known, saved=-360.0, starved=2)), mode="Shadow")
     assert "  saved    0.10 GPU-hours that carrying plans out would have cost more (Shadow)" in dearer
     assert "  starved  2 times in a row its trainer had no actor left and queued again" in dearer

@@ -110,3 +110,15 @@ def test_starts_and_recalls_are_as_they_were_measured() -> None:
     world.put("third", *actors(1))
     assert world.job("third").recall == 2.5, "a recall takes as long whoever is recalled in the pool"
     assert world.job("third").start == 30.0
+
+
+def test_what_the_step_under_way_put_aside_is_seen_by_passes() -> None:
+    world = World()
+    world.put("mine", *actors(1))
+    assert world.steps.wants("mine").aside is None
+    said = ("actor 0 lost: no token for 120 s", "actor 1 faulty: " + "x" * 600)
+    world.directory.want("mine", Demand(step=4, generating=True, aside=said, aside_at=120.0))
+    found = world.steps.wants("mine").aside
+    assert found is not None
+    assert (found.step, found.at, found.count, len(found.failures)) == (4, 120.0, 2, 512)
+    assert found.failures.startswith("actor 0 lost: no token for 120 s; actor 1 faulty: x")

@@ -15,6 +15,7 @@ from controller.policy.actor_types import (
     RolloutTerms,
 )
 from controller.policy.job.actors import ActorSeen
+from controller.policy.job.marks import Mark, health
 from controller.policy.job.plan import plan_job
 from controller.policy.job.record import (
     AdmissionRecord,
@@ -25,7 +26,7 @@ from controller.policy.job.record import (
     RunFile,
 )
 from controller.policy.job.rollout_actors import let_go, wanted, with_entries
-from controller.policy.job.rollout_record import RolloutRecord, StepMeasured, StepPlan
+from controller.policy.job.rollout_record import RolloutRecord, StepAside, StepMeasured, StepPlan
 from controller.policy.job.service import attained
 from controller.policy.job.types import (
     DeleteActor,
@@ -262,6 +263,37 @@ def test_actors_that_a_step_put_aside_are_told_once_and_written_for_it() -> None
     again = planned(plan.record, ActorSeen(0, ready=True), ended=failed)
     assert not again.events
     assert not planned(record, ActorSeen(0, ready=True), ended=ENDED).events
+
+
+def test_actors_that_a_step_put_aside_are_told_before_it_ends() -> None:
+    """It may never end. Its end tells them again only if there are more."""
+    record, ready = settled(), ActorSeen(0, ready=True)
+    lost = StepAside(2, 990.0, 1, "actor 0 lost: no token for 120 s")
+    plan = planned(record, ready, aside=lost)
+    assert plan.minor is None, "an Event is posted once: what it tells of has to be written"
+    (event,) = [one for one in plan.events if one.reason == "ActorPutAside"]
+    assert event.message == "step 2: its trainer lost or put aside 1 rollout actor: " + lost.failures
+    (mark,) = [one for one in health(plan.record, NOW) if one.reason == "ActorsFail"]
+    assert (mark.mark, mark.warning) == (Mark.STARVED, False)
+    assert mark.message == f"no rollout actor is left to its step; step 2: {lost.failures}"
+    assert not planned(plan.record, ready, aside=lost).events
+    more = replace(lost, count=2, failures=f"{lost.failures}; actor 1 lost: gone")
+    assert [one.reason for one in planned(plan.record, ready, aside=more).events] == ["ActorPutAside"]
+    ended = planned(plan.record, ready, ended=replace(ENDED, failed=1, failures=lost.failures))
+    assert not ended.events, "all of it was told"
+    assert ended.record.rollout is not None
+    assert ended.record.rollout.aside is None
+    assert not [one for one in health(ended.record, NOW) if one.reason == "ActorsFail"]
+    worse = planned(plan.record, ready, ended=replace(ENDED, failed=2, failures=more.failures))
+    assert [one.reason for one in worse.events] == ["ActorPutAside"]
+
+
+def test_a_step_with_an_actor_left_needs_no_hand() -> None:
+    record = settled(replace(RECORD, actors=(ENTRY, replace(ENTRY, number=1)), actor_starts=2))
+    seen = (ActorSeen(0, ready=True), ActorSeen(1, ready=True))
+    plan = planned(record, *seen, aside=StepAside(2, 990.0, 1, "actor 0 lost: gone"))
+    assert [one.reason for one in plan.events] == ["ActorPutAside"]
+    assert not [one for one in health(plan.record, NOW) if one.reason == "ActorsFail"]
 
 
 def test_a_run_file_that_is_not_as_it_would_be_written_now_is_written_again() -> None:

@@ -20,7 +20,7 @@ from controller.policy.job.record import (
     Preempting,
     RunFile,
 )
-from controller.policy.job.rollout_record import RolloutRecord, StepMeasured
+from controller.policy.job.rollout_record import RolloutRecord, StepAside, StepMeasured
 from controller.policy.job.starvation import FIRST, MOST, REASON, backoff_seconds
 from controller.policy.job.types import (
     Desired,
@@ -120,6 +120,47 @@ def test_each_time_in_a_row_it_waits_twice_as_long_and_a_step_that_ends_forgives
     last = starved(went_on, now).record.gang_backoff
     assert last is not None
     assert last.until == now + FIRST
+
+
+LOST = StepAside(4, 950.0, 1, "actor 2 lost: no token for 120 s")
+
+
+@pytest.mark.parametrize(
+    ("aside", "told"),
+    [(LOST, True), (None, False), (replace(LOST, at=890.0), False)],  # of an attempt before
+)
+def test_it_is_told_what_became_of_its_actors(aside: StepAside | None, told: bool) -> None:
+    condition = starved(replace(RECORD, rollout=RolloutRecord(aside=aside))).record.condition(c.RUNNING)
+    assert condition is not None
+    assert ("left (step 4: actor 2 lost: no token for 120 s), and ended" in condition.message) is told
+
+
+def test_it_has_not_recovered_until_a_step_ends() -> None:
+    waits = starved(replace(RECORD, rollout=RolloutRecord(aside=LOST))).record
+    known = waits.condition(c.ATTENTION)
+    assert known is not None
+    assert known.status
+    again = replace(
+        waits,
+        attempt=2,
+        admission=AdmissionRecord(2, ("n1",), 1100.0, running_since=1100.0),
+        gang_backoff=None,  # as once a gang was bound whole
+        run=replace(RECORD.run, attempt=2),
+    )
+    pods = (PodView("p0", "n1", 4, terminal=False, ready=True, admission=2),)
+    plan = planned(again, *pods, now=1200.0)
+    assert not [one for one in plan.events if one.reason == "Recovered"]
+    found = plan.record.condition(c.ATTENTION)
+    assert found is not None
+    assert (found.status, found.reason) == (True, str(Mark.STARVED))
+    assert [(one.mark, one.reason, one.warning) for one in health(plan.record, 1200.0)] == [
+        (Mark.STARVED, REASON, True)
+    ]
+    assert "no step has ended since; step 4: actor 2 lost" in health(plan.record, 1200.0)[0].message
+    went_on = planned(plan.record, *pods, now=1300.0, ended=StepMeasured(4, 9.0))
+    after = planned(went_on.record, *pods, now=1301.0, ended=StepMeasured(4, 9.0))
+    told = [one.reason for one in (*went_on.events, *after.events)]
+    assert told == ["Recovered"]
 
 
 def test_a_step_that_had_ended_before_it_starved_does_not_hide_it() -> None:

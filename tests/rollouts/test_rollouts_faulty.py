@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,10 @@ def test_what_an_actor_invents_is_noticed_and_the_step_is_whole(
     world: Pods, server: StepServer, liar: LyingEngine
 ) -> None:
     source = api(server)
+
+    def told(said: str) -> bool:
+        return server.do(lambda: server.directory.demand(world.job.uid)).aside == (said,)
+
     for step, (mode, counted) in enumerate(MODES.items(), 1):
         liar.mode = mode
         rollouts = client.Rollouts(source, stall=5.0)
@@ -158,6 +163,7 @@ def test_what_an_actor_invents_is_noticed_and_the_step_is_whole(
             assert said.startswith(f"actor 0 {counted}: "), said
             if mode == "other weights":  # and not for what such tokens add up to
                 assert said.endswith("tokens by weights 99, expected 1"), said
+            until(partial(told, said), "the operator knows it before the step ends")
             if counted == "faulty":
                 until(lambda: 0 in world.released(), "it is to end, so that another one comes")
         liar.lied = 0

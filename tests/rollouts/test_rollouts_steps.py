@@ -177,6 +177,24 @@ def test_older_steps_are_refused(ask: Any) -> None:
     assert ask("/v1/end", {**END, "step": 5})[1]["reason"] == "OldStep", "it has ended"
 
 
+def test_what_a_step_put_aside_is_known_before_it_ends(server: StepServer, ask: Any) -> None:
+    """A step that lost its only actor never ends. Its pod may be gone: that is why it was lost."""
+    lost = {**DONE, "release": False, "report": {}, "actor": 9, "failure": "actor 9 lost: no token for 120 s"}
+    assert ask("/v1/begin", STEP)[0] == 200
+    assert server.do(lambda: server.directory.demand(JOB.uid).aside) == ()
+    assert ask("/v1/done", lost) == (200, {})
+    found = server.do(lambda: server.directory.demand(JOB.uid))
+    assert (found.step, found.aside, found.released) == (1, (lost["failure"],), frozenset())
+    faulty = {**DONE, "report": {}, "failure": "actor 0 faulty: tokens of nobody"}
+    assert ask("/v1/done", faulty) == (200, {})
+    found = server.do(lambda: server.directory.demand(JOB.uid))
+    assert (found.aside, found.released) == ((lost["failure"], faulty["failure"]), {0})
+    assert ask("/v1/end", END)[0] == 200
+    assert server.do(lambda: server.directory.demand(JOB.uid).aside) == (), "its end tells all of them"
+    assert ask("/v1/begin", {"attempt": 3, "step": 2})[0] == 200
+    assert server.do(lambda: server.directory.demand(JOB.uid).aside) == ()
+
+
 def test_between_two_steps_the_one_that_was_announced_counts(server: StepServer, ask: Any) -> None:
     """Not before the step under way has ended: its actors are at work."""
     assert ask("/v1/begin", STEP)[0] == 200
@@ -371,6 +389,8 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("/v1/announce", {**ANNOUNCE, "cap": 0}, "cap"),
     ("/v1/announce", {**ANNOUNCE, "spread": 9.0}, "spread"),
     ("/v1/done", {**DONE, "release": 1}, "release: 1"),
+    ("/v1/done", {**DONE, "failure": "x" * 201}, "failure: 'xxx"),
+    ("/v1/done", {**DONE, "failure": 1}, "failure: 1"),
     ("/v1/done", {**DONE, "report": {**REPORT, "tokens": -5}}, "tokens: -5"),
     ("/v1/done", {**DONE, "report": {**REPORT, "decodeSeconds": "x"}}, "decodeSeconds"),
     ("/v1/end", {**END, "rank": 2.0}, "rank: 2.0"),

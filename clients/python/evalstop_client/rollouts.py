@@ -864,8 +864,9 @@ class _Generation:
         link.left = time.monotonic() - self.begun
         link.close()
         self.counts[state] += 1
+        said = f"actor {link.actor.number} {state}: {why}"[:FAILURE_LENGTH]
         if len(self.failures) < FAILURES:
-            self.failures.append(f"actor {link.actor.number} {state}: {why}"[:FAILURE_LENGTH])
+            self.failures.append(said)
         self.aside.add((link.actor.number, link.actor.fingerprint))
         for response in link.live.values():
             response.link = None
@@ -874,10 +875,17 @@ class _Generation:
         link.live.clear()
         if state == "faulty":
             self._distrust(link)
-            # It is of no use to anybody: the next step gets another one in its place.
-            self._rollouts.source.done(
-                {"step": self.step, "actor": link.actor.number, "release": True, "report": {}}
-            )
+        # At once, as a step that has no other one never ends. A faulty one is of no use to anybody: the next
+        # step gets another one in its place.
+        self._rollouts.source.done(
+            {
+                "step": self.step,
+                "actor": link.actor.number,
+                "release": state == "faulty",
+                "report": {},
+                "failure": said,
+            }
+        )
 
     def _distrust(self, link: _Link) -> None:
         """Take back every token that an actor gave in this step: what it said before may be as wrong."""

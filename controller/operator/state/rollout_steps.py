@@ -20,7 +20,7 @@ from controller.operator.state.cluster import ClusterState
 from controller.operator.state.job_snapshot import JobSnapshot
 from controller.operator.state.steps import NO_WANTS, StepAddress
 from controller.policy.actor_types import ActorState
-from controller.policy.job import DeleteActor, JobRecord, Plan, RolloutView, StepMeasured, StepPlan
+from controller.policy.job import DeleteActor, JobRecord, Plan, RolloutView, StepAside, StepMeasured, StepPlan
 from controller.policy.rollout import (
     ActorLaw,
     Rooms,
@@ -31,7 +31,7 @@ from controller.policy.rollout import (
 )
 from controller.policy.stored import MESSAGE_MAX
 from controller.policy.types import JobKey
-from controller.steps.directory import ActorPod, Directory, RolloutJob
+from controller.steps.directory import ActorPod, Demand, Directory, RolloutJob
 from controller.workloads.actor_jobs import actor_number
 
 START_SECONDS = 30.0  # that a start takes, before one was seen
@@ -188,6 +188,7 @@ class RolloutSteps:
             ended=_measured(steps[-1], gpus) if steps else None,
             gain=measured_gain([_time(step) for step in steps if step["wholeSeconds"] is not None], gpus),
             due=demand.due,
+            aside=_aside(demand),
         )
 
     def _wanted(self, uid: str) -> None:
@@ -265,6 +266,14 @@ def _ready_at(pod: Object) -> float | None:
     conditions = (pod.get("status") or {}).get("conditions") or ()
     ready = next((c for c in conditions if c.get("type") == "Ready" and c.get("status") == "True"), None)
     return None if ready is None else parse_time(ready.get("lastTransitionTime"))
+
+
+def _aside(demand: Demand) -> StepAside | None:
+    """Return what the step under way has lost or put aside so far; None: nothing."""
+    if not demand.aside:
+        return None
+    failures = "; ".join(demand.aside)[:MESSAGE_MAX]
+    return StepAside(demand.step, demand.aside_at, len(demand.aside), failures)
 
 
 def _time(step: dict[str, Any]) -> StepTime:

@@ -83,7 +83,7 @@ SHOWS = {
     ),
     "residency": "residency",
     "rollout_actors": "rollout_actors",
-    "rollout_record": "RolloutRecord StepMeasured StepPlan StepRow",
+    "rollout_record": "RolloutRecord StepAside StepMeasured StepPlan StepRow",
     "rotation": "remedy",
     "rule_in_use": "RuleInUse",
     "scores": "PROMPTS_MAX declared_scale doubted_directions",

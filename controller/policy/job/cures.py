@@ -665,7 +665,8 @@ CURES: dict[str, Cure] = {
         "kubectl describe pods{ns} -l evalstop.dev/job={name},evalstop.dev/component=actor",
     ),
     "RolloutStarved": Cure(
-        "see why its actors do not come: Events ActorFailed of the job tell what became of each",
+        "see why its actors do not come, or give no tokens: Events ActorPutAside and ActorFailed of the job "
+        "tell what became of each, and its trainer's log does; while it runs, its actors' logs do",
         "kubectl events{ns} --for rlhfjob/{name}",
     ),
     "ActorsFail": Cure(

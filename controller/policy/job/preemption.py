@@ -172,6 +172,7 @@ def _back_in_line(context: PlanContext, going: Preempting) -> None:
     lost = going.lost or 0.0
     ran = record.admission is not None and record.admission.running_since is not None
     starved = going.reason in starvation.REASONS
+    since = record.admission.at if record.admission is not None else 0.0
     context.update(
         preempting=None,
         admission=None,
@@ -182,7 +183,7 @@ def _back_in_line(context: PlanContext, going: Preempting) -> None:
         # One that was put out before it ran keeps its place.
         queued_at=context.now if ran or not going.evicted else record.queued_at,
     )
-    backoff = incomplete.back_off(context) or (starvation.back_off(context) if starved else None)
+    backoff = incomplete.back_off(context) or (starvation.back_off(context, since) if starved else None)
     message = f"resumes from its latest checkpoint when admitted; {lost:.0f} GPU-seconds of work were lost"
     if backoff is not None:
         context.update(gang_backoff=backoff)

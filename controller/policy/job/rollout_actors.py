@@ -81,9 +81,13 @@ def noted(made: Plan, observed: Observed, before: JobRecord, terms: RolloutTerms
     known = record.rollout.measured if record.rollout is not None else None
     events = made.events
     if view.ended is not None and view.ended != known:
+        told = _told_aside(record, view.ended.step)
         record = replace(record, rollout=_with_step(record, before, terms, view.ended))
-        if view.ended.failed:
-            events = (*events, _put_aside(view.ended))
+        if view.ended.failed > told:
+            events = (*events, _put_aside(view.ended.step, view.ended.failed, view.ended.failures))
+    elif view.aside is not None and view.aside.count > _told_aside(record, view.aside.step):
+        record = replace(record, rollout=replace(record.rollout or RolloutRecord(), aside=view.aside))
+        events = (*events, _put_aside(view.aside.step, view.aside.count, view.aside.failures))
     if record is made.record:
         return made
     # An Event is posted once, so that what it tells of has to be written.
@@ -207,7 +211,7 @@ def _with_step(
     recent = with_step(account.recent, plan, ended, at, lent - account.lent_seen)
     # Whoever starves in a step has not ended it.
     starved = account.starved if record.preempting is not None else 0
-    account = replace(account, recent=recent, lent_seen=lent, starved=starved)
+    account = replace(account, recent=recent, lent_seen=lent, starved=starved, aside=None)
     saved = account.saved
     if ended.would_take is not None and ended.gpu_seconds is not None:
         saved += ended.gpu_seconds - ended.would_take
@@ -226,11 +230,19 @@ def _renew_authority(context: PlanContext) -> None:
         context.act(WriteRun(record.run))
 
 
-def _put_aside(ended: StepMeasured) -> Event:
+def _told_aside(record: JobRecord, step: int) -> int:
+    """Return how many actors of a step were told of as put aside before its end. What was told of the same
+    step in an earlier attempt does not count."""
+    told = record.rollout.aside if record.rollout is not None else None
+    begun = record.admission.at if record.admission is not None else 0.0
+    return told.count if told is not None and told.step == step and told.at >= begun else 0
+
+
+def _put_aside(step: int, failed: int, failures: str) -> Event:
     """Return what is told of actors that a step's trainer lost, or put aside."""
-    count = f"{ended.failed} rollout actor" + ("" if ended.failed == 1 else "s")
-    message = f"step {ended.step}: its trainer lost or put aside {count}"
-    return Event("ActorPutAside", ": ".join(filter(None, (message, ended.failures))), warning=True)
+    count = f"{failed} rollout actor" + ("" if failed == 1 else "s")
+    message = f"step {step}: its trainer lost or put aside {count}"
+    return Event("ActorPutAside", ": ".join(filter(None, (message, failures))), warning=True)
 
 
 def _as_seen(actor: Actor, seen: ActorSeen | None) -> Actor:

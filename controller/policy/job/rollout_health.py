@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from controller.policy.actor_types import ActorState
 from controller.policy.job.record import JobRecord
-from controller.policy.job.rollout_record import StepRow
+from controller.policy.job.rollout_record import StepAside, StepRow
 
 READY_AFTER = 300.0  # s from an actor's entry until it is a warning that it is not ready: models are large
 UNPLANNED_AFTER = 900.0  # s for which no step may be announced, or planned
@@ -33,6 +33,7 @@ class Trouble(NamedTuple):
 def troubles(record: JobRecord) -> Iterator[Trouble]:
     """Yield what is amiss with the rollouts of a job that has its GPUs."""
     account = record.rollout
+    yield from _starving(record)
     rows = account.recent if account is not None else ()
     # Actors start with many steps: one is told of once two steps have ended without it.
     before = rows[-2].at if len(rows) > 1 else math.inf
@@ -60,6 +61,32 @@ def troubles(record: JobRecord) -> Iterator[Trouble]:
         )
         since = unplanned[0].at
         yield Trouble("StepsUnplanned", text, since, since + UNPLANNED_AFTER)
+
+
+def _starving(record: JobRecord) -> Iterator[Trouble]:
+    """Yield that no actor is left to a run, or was left to its attempt before: until a step ends, nothing
+    says that this one has what that lacked."""
+    account, admission = record.rollout, record.admission
+    if account is None or admission is None:
+        return
+    aside = account.aside
+    lost = f"step {aside.step}: {aside.failures}" if aside is not None else ""
+    if account.starved:
+        often = "" if account.starved == 1 else f" {account.starved} times in a row"
+        text = f"its trainer had no rollout actor left{often}, and no step has ended since"
+        text += f"; {lost}" if lost else ""
+        yield Trouble("RolloutStarved", text, admission.at, admission.at)
+    elif aside is not None and _leaves_none(record, aside):
+        # Quiet: others may start, and the learner may generate.
+        yield Trouble("ActorsFail", f"no rollout actor is left to its step; {lost}", aside.at, math.inf)
+
+
+def _leaves_none(record: JobRecord, aside: StepAside) -> bool:
+    """Return whether a step of this attempt, the newest one, has put aside as many actors as there are."""
+    admission, plan = record.admission, record.rollout.plan if record.rollout is not None else None
+    if admission is None or aside.at < admission.at or (plan is not None and plan.step != aside.step):
+        return False
+    return aside.count >= sum(actor.stays for actor in record.actors)
 
 
 def _last(rows: tuple[StepRow, ...], such: Callable[[StepRow], bool]) -> list[StepRow]:

@@ -54,6 +54,16 @@ class StepMeasured:
 
 
 @dataclass(frozen=True, slots=True)
+class StepAside:
+    """Actors that a step's trainer lost or put aside, told before the step's end: it may never end."""
+
+    step: Annotated[Step, "Number of the step."]
+    at: Annotated[Time, "When the first of them was told of."]
+    count: Annotated[Count, "How many."]
+    failures: Annotated[Message, "Which these were, and why."] = ""
+
+
+@dataclass(frozen=True, slots=True)
 class StepRow:
     """A step that has ended: its plan, and what it took."""
 
@@ -119,3 +129,7 @@ class RolloutRecord:
     lent_seen: Annotated[
         float, Name("lentGPUSecondsSeen"), "lentGPUSeconds when the last of recent ended."
     ] = 0.0
+    aside: Annotated[
+        StepAside | None,
+        "Actors that a step lost or put aside and that has not ended since; absent: none.",
+    ] = None

@@ -66,8 +66,9 @@ def note(context: PlanContext) -> None:
     )
 
 
-def back_off(context: PlanContext) -> GangBackoff:
-    """Return how long the job stays out of the queue from now on; says why."""
+def back_off(context: PlanContext, since: float) -> GangBackoff:
+    """Return how long the job stays out of the queue from now on; says why, and what became of its actors
+    since ``since`` (s), when the attempt that starved was admitted."""
     if context.desired.rollout is None:
         message = (
             f"its worker group has its state no more, so its trainer ended with exit code {EXIT_STARVED}; it "
@@ -79,9 +80,11 @@ def back_off(context: PlanContext) -> GangBackoff:
     times = max(1, account.starved)
     pause = backoff_seconds(times)
     often = "" if times == 1 else f" for the {times}. time without a step in between"
+    lost = account.aside
+    which = f" (step {lost.step}: {lost.failures})" if lost is not None and lost.at >= since else ""
     message = (
-        f"its trainer had no rollout actor left{often}, and ended with exit code {EXIT_STARVED}; it waits in "
-        f"the queue again, and is tried again after {pause:g} s"
+        f"its trainer had no rollout actor left{often}{which}, and ended with exit code {EXIT_STARVED}; it "
+        f"waits in the queue again, and is tried again after {pause:g} s"
     )
     context.conditions.set(c.RUNNING, False, REASON, message, warning=True)
     return GangBackoff(times, context.now + pause)

@@ -22,7 +22,7 @@ from controller.policy.job.record import (
     ProtectedCheckpoint,
     RunFile,
 )
-from controller.policy.job.rollout_record import StepMeasured, StepPlan
+from controller.policy.job.rollout_record import StepAside, StepMeasured, StepPlan
 from controller.policy.stored import WHERE_USED
 from controller.policy.types import (
     NOTHING_DECLARED,
@@ -369,6 +369,7 @@ class RolloutView:
         ended: the newest step that has ended.
         gain: as `rollout.measured_gain` has it.
         due: that step is under way, or so near that actors which are still to start for it have to start now.
+        aside: actors that the step under way has lost or put aside so far; None: none.
     """
 
     actors: tuple[ActorSeen, ...] = ()
@@ -380,6 +381,7 @@ class RolloutView:
     ended: StepMeasured | None = None
     gain: float | None = None
     due: bool = True
+    aside: StepAside | None = None
 
 
 @dataclass(frozen=True, slots=True)
