@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -156,7 +157,7 @@ def resume(
         if step is not None and not dry_run:
             _ask_about(found, step, yes)
         wish = {
-            "id": request or f"cli-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}",
+            "id": request or request_id("cli"),
             "from": chosen.value.capitalize(),
             "step": step,
             "forEvals": for_evals,
@@ -183,6 +184,16 @@ def resume(
             await until(api, found, _resumed(str(wish["id"])), wait_seconds, "back in the queue")
 
     cluster.run(work, connection, namespace)
+
+
+def request_id(of: str) -> str:
+    """Return an id for a request to resume: nobody else's, for two with one id are one request to the
+    operator.
+
+    Args:
+        of: the command that asks.
+    """
+    return f"{of}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(4)}"
 
 
 def from_before(job: Reading) -> str:

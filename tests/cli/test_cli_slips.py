@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +13,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from controller.api.rlhfjob import Resume
 from controller.cli.failure import Exit
+from controller.cli.job_view import read
 from controller.cli.main import app
+from controller.cli.screen import wishes
 from tests.support import cli_world as w
 from tests.support.stub_api import stub_api
 
@@ -84,3 +88,19 @@ def test_a_reader_that_has_seen_enough_ends_a_command_quietly(tmp_path: Path, wo
                 [*COMMAND, *words], env=environ, stdout=gone, stderr=subprocess.PIPE, text=True, check=False
             )
     assert (done.returncode, "roken pipe" in done.stderr, "BrokenPipe" in done.stderr) == (0, False, False)
+
+
+def test_two_requests_of_one_second_are_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two resumes of one second had the same id, and both were confirmed, though one was carried out."""
+    monkeypatch.setattr("controller.cli.change.time.strftime", lambda *_: "20261128T091809Z")
+    pattern = re.compile(r"\(request (cli-20261128T091809Z-[0-9a-f]{8})\)")
+    said = [run(tmp_path, "resume", "over", "--from", word).stdout for word in ("best", "latest")]
+    ids = [found[1] for text in said if (found := pattern.search(text))]
+    assert len(set(ids)) == 2, said
+    job = read(w.whole("over", w.records()["over"]))
+    by_key = {
+        wish.spec["resume"]["id"] for _ in range(2) if isinstance(wish := wishes.resume(job), wishes.Wish)
+    }
+    assert len(by_key) == 2
+    for found in (*ids, *by_key):
+        assert Resume.model_validate({"id": found}).id == found

@@ -13,6 +13,7 @@ import copy
 import http.server
 import json
 import re
+import secrets
 import shlex
 import tempfile
 import threading
@@ -109,7 +110,11 @@ def said(command: str, env: dict[str, str]) -> str:
     """What a command prints, at the pages' moment; its exit code last, where it is not 0."""
     name, *arguments = shlex.split(command)
     assert name == "evalstop", command
-    with mock.patch.object(time, "time", return_value=NOW), mock.patch.object(time, "gmtime", gmtime):
+    with (
+        mock.patch.object(time, "time", return_value=NOW),
+        mock.patch.object(time, "gmtime", gmtime),
+        mock.patch.object(secrets, "token_hex", return_value="5f3a91c2"),  # the end of a request's id
+    ):
         result = CliRunner().invoke(app, arguments, env=env)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     lines = result.output.rstrip("\n").replace(env["KUBECONFIG"], "~/.kube/config")

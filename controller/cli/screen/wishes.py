@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from controller.cli.change import Source, check_resumable, stopped_before
+from controller.cli.change import Source, check_resumable, request_id, stopped_before
 from controller.cli.failure import Failure
 from controller.cli.job_view import Reading
 from controller.policy.job import stopped_soon
@@ -67,7 +66,7 @@ def resume(job: Reading) -> Wish | str:
         else ""
     )
     wish = {
-        "id": f"top-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}",
+        "id": request_id("top"),
         "from": "Best",
         "step": None,
         "forEvals": None,
