@@ -12,6 +12,7 @@ from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import Exit, Failure, command
 from controller.cli.table import Column, render
 from controller.cli.terminal import Terminal, terminal
+from controller.policy.wording import agreeing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,6 +61,8 @@ def pin(
             _check(found, after)
             await patch(api, found, {"checkpoints": {"pins": after}}, dry_run, guard=True)
             report_change(found, f"pins {_listed(after)} (were {_listed(before)})", dry_run)
+        if not remove and (over := _over(found, named)):
+            typer.echo(f"note: {over}", err=True)
         await cluster.say_if_away(api)
         if wait and not dry_run and not remove:
             await until(api, found, _pinned(named), wait_seconds, f"pinned at {_listed(named)}")
@@ -114,6 +117,22 @@ def _step(text: str, job: Reading) -> int:
             Exit.USAGE, f"STEP: {text!r} is not allowed, expected a whole number or best", "give --help"
         )
     return int(text)
+
+
+def _over(job: Reading, named: list[int]) -> str:
+    """Return that a run has ended, so that only a checkpoint that is there can be pinned; "": it goes on, or
+    each of them is pinned."""
+    from controller.policy.job import end_is_unknown
+
+    missing = [step for step in named if step not in {kept.step for kept in job.record.pinned}]
+    if job.record.finished is None or end_is_unknown(job.record) or not missing:
+        return ""
+    steps = f"{agreeing(len(missing), 'that of step', 'those of steps')} {_listed(missing)}"
+    return (
+        f"{job.key} has ended ({job.record.finished}) and saves no checkpoint any more: {steps} can be "
+        f"pinned only where the trainer's rotation has left {agreeing(len(missing), 'it', 'them')}; "
+        f"evalstop pin {job.name}{job.flags()} tells"
+    )
 
 
 def _check(job: Reading, after: list[int]) -> None:

@@ -90,6 +90,16 @@ def test_a_reader_that_has_seen_enough_ends_a_command_quietly(tmp_path: Path, wo
     assert (done.returncode, "roken pipe" in done.stderr, "BrokenPipe" in done.stderr) == (0, False, False)
 
 
+def test_a_pin_of_a_run_that_has_ended_is_told_to_need_a_checkpoint_that_lies_there(tmp_path: Path) -> None:
+    """It was taken without a word, though the run saves no step any more."""
+    done = run(tmp_path, "pin", "done", "100")
+    assert done.exit_code == 0
+    assert "team/done has ended (" in done.stderr
+    assert "that of step 100 can be pinned only where the trainer's rotation has left it" in done.stderr
+    for words in (["pin", "healthy", "100"], ["pin", "done", "100", "--remove"]):
+        assert "has ended" not in run(tmp_path, *words).stderr
+
+
 def test_two_requests_of_one_second_are_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two resumes of one second had the same id, and both were confirmed, though one was carried out."""
     monkeypatch.setattr("controller.cli.change.time.strftime", lambda *_: "20261128T091809Z")
