@@ -139,6 +139,7 @@ def of_api(error: ApiError, doing: str) -> Failure:
     )
 
 
+USERS = "deploy/manifests/users.yaml"  # has the roles that carry the rights to EvalStop's own resources
 _WHO = re.compile(r'User "([^"]+)" cannot (\w+)')
 _WHERE = re.compile(r'in the namespace "([^"]+)"')
 _LOOKS = ("get", "list", "watch")
@@ -166,6 +167,11 @@ def _rights(message: str) -> str:
             f"kubectl create rolebinding {name} -n {where[1] if where else 'NAMESPACE'} "
             f"--clusterrole={role} {subject}"
         )
-    return (
-        f"ask whoever runs the cluster for {asked}, as in\n{command}\nevalstop doctor lists what you may do"
-    )
+    lines = [f"ask whoever runs the cluster for {asked}, as in", command]
+    if "evalstop.dev" in message:  # a role that is held already, and advised again, would cure nothing
+        own = f"evalstop-{role}"
+        lines.append(
+            f"who has the role {role} already: ClusterRole {own} carries the right, and is not part of it "
+            f"there; bind that one, by --clusterrole={own}; if there is none: kubectl apply -f {USERS}"
+        )
+    return "\n".join([*lines, "evalstop doctor lists what you may do"])

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from typer.testing import CliRunner, Result
 
 from controller.api.rlhfjob import Resume
-from controller.cli.failure import Exit
+from controller.cli.failure import USERS, Exit, of_api
 from controller.cli.job_view import read
 from controller.cli.main import app
 from controller.cli.screen import wishes
+from controller.kube.errors import ApiError
 from tests.support import cli_world as w
 from tests.support.stub_api import stub_api
 
@@ -114,3 +116,22 @@ def test_two_requests_of_one_second_are_two(tmp_path: Path, monkeypatch: pytest.
     assert len(by_key) == 2
     for found in (*ids, *by_key):
         assert Resume.model_validate({"id": found}).id == found
+
+
+@pytest.mark.parametrize(("verb", "role"), [("list", "view"), ("patch", "edit")])
+def test_who_has_the_role_is_told_which_one_carries_the_right(verb: str, role: str) -> None:
+    """Where evalstop-view is not aggregated, who had the role view was told to ask for the role view."""
+    where = 'in API group "evalstop.dev" in the namespace "mine"'
+    refused = ApiError(403, "Forbidden", f'User "jo" cannot {verb} resource "rlhfjobs" {where}')
+    told = of_api(refused, "look").next_step
+    assert f"--clusterrole={role} --user=jo" in told
+    assert (
+        f"--clusterrole=evalstop-{role}; if there is none: kubectl apply -f deploy/manifests/users.yaml"
+        in told
+    )
+    roles = yaml.safe_load_all((w.ROOT / USERS).read_text())
+    assert f"evalstop-{role}" in {one["metadata"]["name"] for one in roles}
+    pods = ApiError(
+        403, "Forbidden", f'User "jo" cannot {verb} resource "pods" in API group "" in the namespace "m"'
+    )
+    assert "evalstop-" + role not in of_api(pods, "look").next_step
