@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from controller.policy.job import conditions as c
 from controller.policy.job.record import ProtectedCheckpoint, RunFile
 from controller.policy.job.types import ScrapeOutcome, ScrapeView, SuspendWorkload, WriteRun
 from controller.policy.pool import job_outcomes
@@ -38,6 +39,20 @@ def finish(world: PolicyWorld, job: Job) -> list[str]:
         world._cluster(job)
         told += [e.message for e in world.step("ns/a", seconds=0.0).events]
     return told
+
+
+def test_it_is_not_called_running_until_its_pods_are_gone() -> None:
+    """`list` showed Running, with evals that stood still, for the 20 s of its grace and its pods' end."""
+    world, job = running()
+    preempt(world, job)
+    said = []
+    for _ in range(8):
+        suspends(world, 100.0)
+        said.append(c.summary(job.record.conditions))
+        assert (said[-1] == "Preempting") == (job.record.preempting is not None), said
+    finish(world, job)
+    assert (said[0], said[-1]) == ("Preempting", "Preempting")
+    assert c.summary(job.record.conditions) == "Queued"
 
 
 def test_it_goes_on_to_its_next_checkpoint_and_loses_nothing() -> None:

@@ -41,6 +41,9 @@ BEGAN_AT_THE_START = "BeganAtTheStart"  # of Resumed: it was to go on from a che
 ROLLOUT_STARVED = "RolloutStarved"  # the same: its trainer had no rollout actor left, so it queues again
 GROUP_LOST = "GroupLost"  # the same: its worker group lost its state
 
+# Reasons of Admitted, which is false, of a run on its way back into the queue.
+_LEAVING = frozenset({"Preempting", "PreemptedByQueue", "Evicted", "Deactivated"})
+
 MAX_MESSAGE = 512  # characters, so that a status stays small
 
 
@@ -94,6 +97,8 @@ def summary(conditions: tuple[Condition, ...]) -> str:
         return "Stopped" if RELEASED in true else "Stopping"
     if ACCEPTED in false:
         return RUNS_ON if RUNNING in true or ADMITTED in true else "Refused"
+    if RUNNING in true and false.get(ADMITTED) in _LEAVING:
+        return "Preempting"  # it goes on to its next checkpoint, or its pods end
     if (mark := true.get(ATTENTION)) in MARKED and (RUNNING in true or ADMITTED in true):
         return mark
     if RUNNING in true:
