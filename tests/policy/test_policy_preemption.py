@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from controller.policy.job import conditions as c
+from controller.policy.job import state_reason
 from controller.policy.job.record import ProtectedCheckpoint, RunFile
-from controller.policy.job.types import ScrapeOutcome, ScrapeView, SuspendWorkload, WriteRun
+from controller.policy.job.types import RunState, ScrapeOutcome, ScrapeView, SuspendWorkload, WriteRun
 from controller.policy.pool import job_outcomes
 from controller.policy.types import JobState, Mode, PolicySpec, Preemption
 from tests.support.policy_world import Job, PolicyWorld
@@ -53,6 +54,22 @@ def test_it_is_not_called_running_until_its_pods_are_gone() -> None:
     finish(world, job)
     assert (said[0], said[-1]) == ("Preempting", "Preempting")
     assert c.summary(job.record.conditions) == "Queued"
+
+
+def test_one_that_its_user_stops_while_it_waits_is_stopped() -> None:
+    """It stayed Queued, with reason UserRequest, though it does not queue."""
+    world, job = running()
+    preempt(world, job)
+    suspends(world, 1000.0)
+    finish(world, job)
+    assert c.summary(job.record.conditions) == "Queued"
+    job.wish(run_state=RunState.STOPPED)
+    world.step("ns/a")
+    assert job.record.decision is not None
+    assert (c.summary(job.record.conditions), state_reason(job.record)) == ("Stopped", "UserRequest")
+    job.wish(run_state=RunState.RUN)
+    world.step("ns/a")
+    assert (c.summary(job.record.conditions), job.record.decision) == ("Queued", None)
 
 
 def test_it_goes_on_to_its_next_checkpoint_and_loses_nothing() -> None:

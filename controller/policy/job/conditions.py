@@ -105,17 +105,19 @@ def summary(conditions: tuple[Condition, ...]) -> str:
         return "Demoted" if DEMOTED in true else "Declining" if DECLINING in true else "Running"
     if ADMITTED in true:
         return "Starting"
-    return {"TooLarge": "Unfit", "Preempting": "Preempting"}.get(false.get(ADMITTED, ""), "Queued")
+    waits = {"TooLarge": "Unfit", "Preempting": "Preempting", "UserRequest": "Stopped"}
+    return waits.get(false.get(ADMITTED, ""), "Queued")
 
 
 def rests_on(conditions: tuple[Condition, ...]) -> str:
     """Return the type of the condition that the state of `summary` rests on; "": none says more than it."""
+    stops = any(one.type == TERMINATION and one.status for one in conditions)
     return {
         "Refused": ACCEPTED,
         RUNS_ON: ACCEPTED,
         "Failed": FAILED,
         "Stopping": TERMINATION,
-        "Stopped": TERMINATION,
+        "Stopped": TERMINATION if stops else ADMITTED,
         "Starting": RUNNING,
         "Queued": ADMITTED,
         "Unfit": ADMITTED,
