@@ -19,7 +19,7 @@ from controller.kube.connection import NoCredentials
 from controller.kube.direct import DirectTransport
 from controller.kube.errors import ApiError, NotFound, from_response
 from controller.kube.kubeconfig import BadKubeconfig, Caller, NoContext, PluginRefused, as_caller
-from controller.kube.lease import left_since, refused
+from controller.kube.lease import left_since, refused, renewed_lately
 from controller.kube.resources import GPUPOOLS, LEASES, NAMESPACES, RLHFJOBS, SELF_ACCESS_REVIEWS, Resource
 
 MANAGER = "evalstop-cli"
@@ -137,15 +137,39 @@ async def listed(
 
 async def operator_away(api: CallerApi, now: float) -> str:
     """Return a sentence where no operator has renewed its Lease for long, or it is refused what it must
-    read or write: what is shown may be long past.
+    read or write: what is shown may be long past. Or that several are at work: it may be either's.
 
-    "": neither is so, or the caller may not read that Lease, or it is installed elsewhere.
+    "": nothing of it is so, or the caller may not read that Lease, or it is installed elsewhere.
     """
     try:
         lease = await api.get(LEASES, names.OPERATOR, names.NAMESPACE)
+    except NotFound:
+        return await rivals(api, now)
     except ApiError:
         return ""
-    return left(lease, now)
+    return await rivals(api, now) or left(lease, now)
+
+
+async def rivals(api: CallerApi, now: float) -> str:
+    """Return the sentence that operators are at work by Leases in several namespaces; "": they are not, or
+    the caller may not list Leases of all namespaces. ``now``: s."""
+    try:
+        found, _ = await api.list(LEASES, None, fields=f"metadata.name={names.OPERATOR}")
+    except ApiError:
+        return ""
+    alive = sorted(
+        (str(lease["metadata"].get("namespace", "")), str(lease["spec"]["holderIdentity"]))
+        for lease in found
+        if lease["metadata"]["name"] == names.OPERATOR and renewed_lately(lease, now)
+    )
+    if len(alive) < 2:
+        return ""
+    who = ", ".join(f"{holder} by that of namespace {namespace}" for namespace, holder in alive)
+    return (
+        f"{len(alive)} operators are at work in this cluster, each by a Lease {names.OPERATOR} of its own "
+        f"({who}): each undoes what the other decides, and what is shown of a run may be either's; see "
+        "evalstop doctor"
+    )
 
 
 def left(lease: Object, now: float) -> str:

@@ -92,6 +92,14 @@ def left_since(lease: Mapping[str, Any], now: float) -> float | None:
     return renewed if renewed is not None and now - renewed > most else None
 
 
+def renewed_lately(lease: Mapping[str, Any], now: float) -> bool:
+    """Return whether somebody holds a Lease and has renewed it a moment ago, as far as one look and two
+    clocks can tell. ``now``: s since the epoch."""
+    spec = lease.get("spec") or {}
+    renewed = parse_time(spec.get("renewTime"))
+    return bool(spec.get("holderIdentity")) and renewed is not None and abs(now - renewed) <= RELEASED
+
+
 class RefusedNote(NamedTuple):
     """Rights that the API server refuses to a leader, as its Lease tells of them.
 

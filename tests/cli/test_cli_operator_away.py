@@ -67,6 +67,34 @@ def test_doctor_calls_nothing_right_that_an_operator_wrote_before_it_went(tmp_pa
     assert AWAY not in said[-3600.0].output
 
 
+@pytest.mark.parametrize(
+    ("ages", "told"),
+    [((0.0, 0.0), True), ((0.0, None), False), ((0.0, 200.0), False)],
+    ids=["both renewed", "one", "the other was left"],
+)
+def test_operators_by_leases_of_two_namespaces_are_told(
+    tmp_path: Path, ages: tuple[float, float | None], told: bool
+) -> None:
+    """Runs flapped between the two, with advice about their trainers, and nothing told of the second one."""
+    jobs = [w.whole(name, record) for name, record in w.records().items()]
+    leases = [lease(age, f"pod-{n}") for n, age in enumerate(ages) if age is not None]
+    for one, namespace in zip(leases, (names.NAMESPACE, "other"), strict=False):
+        one["metadata"] |= {"namespace": namespace, "resourceVersion": "1"}
+        one["spec"]["leaseDurationSeconds"] = 0.1
+    with stub_api(tmp_path, [*jobs, *leases]) as kubeconfig:
+        environ = {"KUBECONFIG": str(kubeconfig), "COLUMNS": "200"}
+        listed, whole, of_one = (
+            CliRunner().invoke(app, words, env=environ)
+            for words in (["list"], ["doctor", "-o", "json"], ["doctor", "over", "-o", "json"])
+        )
+    said = "2 operators are at work in this cluster, each by a Lease evalstop-operator of its own (pod-0 by "
+    assert listed.stderr.count(said) == told
+    assert len([line for line in listed.stderr.splitlines() if "operator" in line]) == told
+    for done in (whole, of_one):
+        found = [f for f in json.loads(done.stdout)["findings"] if said in f["text"]]
+        assert [f["level"] for f in found] == ["wrong"] * told, done.output
+
+
 def test_why_tells_from_which_eval_on_scores_are_compared(tmp_path: Path) -> None:
     record = replace(w.records()["over"], baseline=EvalBaseline(0.0, "2-9f2c41d0", 100))
     with stub_api(tmp_path, [w.whole("over", record)]) as kubeconfig:

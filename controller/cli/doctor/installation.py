@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
 from controller import names
-from controller.cli.cluster import CallerApi
+from controller.cli.cluster import CallerApi, rivals
 from controller.cli.doctor import rights
 from controller.cli.doctor.findings import Finding, Level, note, ok, wrong
 from controller.cli.pools import amiss
@@ -25,6 +26,11 @@ UPGRADE = (
     "(or: helm upgrade, with the chart of this version)"
 )
 INSTALL = "kubectl apply --server-side -f crds && kubectl apply -k deploy/manifests   (or the Helm chart)"
+
+ONE = (
+    "keep one: helm uninstall the other, delete its Deployment or end its process\n"
+    "kubectl get pods -A -l app.kubernetes.io/name=evalstop-operator shows those of this cluster"
+)
 
 
 async def server(api: CallerApi) -> AsyncIterator[Finding]:
@@ -96,6 +102,8 @@ async def operator(api: CallerApi, namespace: str) -> AsyncIterator[Finding]:
     """Yield whether exactly one installation's operator is there, ready, leading, and has the rights it
     needs."""
     operators = called(await deployments(api, namespace), OPERATOR)
+    if len(operators) < 2 and (told := await rivals(api, time.time())):
+        yield wrong("operator", told.removesuffix("; see evalstop doctor"), ONE)
     if not operators:
         try:
             led = [finding async for finding in _lease(api, namespace)]
