@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from controller.policy.job import conditions as c
-from controller.policy.job.record import Operation
+from controller.policy.job.record import Operation, RunProgress
 from controller.policy.job.types import (
     Observed,
     PodView,
@@ -200,6 +200,31 @@ def test_resume_from_best_restores_writes_the_run_file_then_starts() -> None:
     world.settle()
     assert job.record.decision is not None
     assert job.started == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("first", "at", "pace"), [(0, 30, 10.0), (20, 30, 10.0), (40, 30, None), (0, 60, 10.0)]
+)
+def test_a_run_put_back_has_come_as_far_as_its_checkpoint(first: int, at: int, pace: float | None) -> None:
+    """The step of the attempt before stayed beside those of the newer one."""
+    world = world_with("ns/a")
+    job = world.jobs["ns/a"]
+    for score in RISE_AND_FALL:
+        world.scores("ns/a", score)
+        world.settle()
+    before = RunProgress(60, 200, 700.0, first, 700.0 - 10.0 * (60 - first))
+    job.record = replace(job.record, progress=before)
+    source = ResumeRequest("again", ResumeFrom.STEP, at)
+    job.checkpoints.add(at)
+    job.wish(resume=source)
+    job.observed = replace(job.observed, scrape=None)
+    world.settle()
+    assert job.record.resume_id == "again"
+    after = job.record.progress
+    assert after is not None
+    assert (after.step, after.total_steps, after.worked) == (at, 200, 700.0)
+    made = after.step - after.first_step
+    assert ((after.worked - after.first_worked) / made if made else None) == pace
 
 
 @pytest.mark.parametrize(

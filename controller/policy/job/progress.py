@@ -52,6 +52,18 @@ def note(context: PlanContext, *, news: bool) -> None:
         context.update(loss_trend=add_loss(record.loss_trend, scrape.loss, served))
 
 
+def put_back(record: JobRecord, step: int) -> JobRecord:
+    """Return the record once the run is to go on from a checkpoint of an earlier step: it has come as far as
+    that. Its pace stays what it was, by the work that led there; the rest is to be done once more."""
+    known = record.progress
+    if known is None or known.step <= step:
+        return record
+    first, made = min(known.first_step, step), known.step - known.first_step
+    led = (known.worked - known.first_worked) * (step - first) / made if made > 0 else 0.0
+    back = replace(known, step=step, first_step=first, first_worked=max(0.0, known.worked - led))
+    return replace(record, progress=back)
+
+
 STEPS_BEGAN_ANEW = "StepsBeganAnew"
 
 

@@ -8,6 +8,7 @@ from controller.policy.job import (
     gone_copies,
     guardrails,
     lives,
+    progress,
     restarts,
     retention,
 )
@@ -150,6 +151,7 @@ def _back_to_queue(
 ) -> None:
     if restored is not None:
         context.record = restarts.from_named(rewind(context.record, use, restored.step), restored.step)
+        context.record = progress.put_back(context.record, restored.step)
         context.update(guards=guardrails.rewind(context.record.guards, restored.step, use.guards))
         source = f"from the checkpoint of step {restored.step}"
     else:
