@@ -68,11 +68,12 @@ def _created(obj: Object, now: float) -> str:
 
 
 def _actors(obj: Object, now: float) -> str:
-    """Return how many rollout actors there are, of how many its next step is to have."""
+    """Return how many rollout actors there are, of how many its next step is to have. One whose pod waits for
+    what may not come, such as its image, is not there."""
     if at(obj, "spec", "rollout") is None:
         return formatting.NOTHING
     planned = at(obj, "status", "rollout", "plan", "actors")
-    there = len(at(obj, "status", "actors") or [])
+    there = sum(1 for actor in at(obj, "status", "actors") or [] if not actor.get("waits"))
     return str(there) if planned is None else f"{there}/{planned}"
 
 

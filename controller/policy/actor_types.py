@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, NamedTuple
 
-from controller.policy.stored import AtMost, Count, NodeName, Time
+from controller.policy.stored import AtMost, Count, NodeName, Time, Word
 
 JobKey = Annotated[str, AtMost(317)]  # "namespace/name"
 Place = tuple[str, int]  # node, GPUs
@@ -49,6 +49,10 @@ class Actor:
     ] = ""
     until: Annotated[Time | None, "By when a recalled one has to be gone."] = None
     bound: Annotated[Time | None, "When its pod got its node; absent: that was not written yet."] = None
+    waits: Annotated[
+        Word,
+        "Why the pod of a starting one does not run, as Kubernetes says (ErrImagePull …); absent: not known.",
+    ] = ""
 
     @property
     def stays(self) -> bool:

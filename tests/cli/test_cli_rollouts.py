@@ -152,3 +152,11 @@ def test_top_and_pools_show_actors_where_there_are_any() -> None:
     head, row = table([pool], pools.FIELDS, NOW, FREE)
     named = dict(zip(head.split(), row.split(), strict=True))
     assert (named["ACTORS"], named["LENT"]) == ("3", "1")
+
+
+def test_top_counts_no_actor_whose_pod_waits_for_what_may_not_come() -> None:
+    waits = replace(ACTORS[0], state=ActorState.STARTING, waits="ErrImageNeverPull")
+    view = top.View(None, "team", "")  # type: ignore[arg-type]  # nothing is asked
+    view.jobs = {"team/run": whole(replace(record(), actors=(waits, *ACTORS[1:])))}
+    (line,) = [line for line in view.picture(NOW, FREE, None) if line.startswith("run")]
+    assert line.split()[-1] == "3/3", "it was 4/3"

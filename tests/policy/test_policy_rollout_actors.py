@@ -265,6 +265,23 @@ def test_actors_that_a_step_put_aside_are_told_once_and_written_for_it() -> None
     assert not planned(record, ActorSeen(0, ready=True), ended=ENDED).events
 
 
+def test_what_keeps_a_pod_from_running_is_written_once_and_told() -> None:
+    record = settled()
+    trouble = PodTrouble("run-actor-0", waits="ErrImageNeverPull", message="is not present")
+    plan = planned(record, ActorSeen(0, trouble=trouble))
+    assert plan.minor is None, "nothing else may ever be written"
+    assert plan.record.actors[0].waits == "ErrImageNeverPull"
+    (mark,) = [one for one in health(plan.record, NOW) if one.reason == "ActorNotReady"]
+    assert mark.message == "actor 0 on node n2 is not ready yet: its pod waits, ErrImageNeverPull"
+    again = planned(plan.record, ActorSeen(0, trouble=trouble))
+    assert again.record == plan.record
+    other = planned(plan.record, ActorSeen(0, trouble=replace(trouble, waits="ImagePullBackOff")))
+    assert other.minor, "these take turns"
+    ready = planned(plan.record, ActorSeen(0, ready=True))
+    assert ready.minor
+    assert ready.record.actors[0].waits == ""
+
+
 def test_actors_that_a_step_put_aside_are_told_before_it_ends() -> None:
     """It may never end. Its end tells them again only if there are more."""
     record, ready = settled(), ActorSeen(0, ready=True)

@@ -661,7 +661,8 @@ CURES: dict[str, Cure] = {
     ),
     # -- rollout actors
     "ActorNotReady": Cure(
-        "see what its pod waits for: the image, the weights, the sidecar's registration",
+        "see what its pod waits for: the image, the weights, the sidecar's registration, of which the log of "
+        "its container evalstop-actor tells (an engine on another socket, the step API out of reach)",
         "kubectl describe pods{ns} -l evalstop.dev/job={name},evalstop.dev/component=actor",
     ),
     "RolloutStarved": Cure(

@@ -76,6 +76,8 @@ def noted(made: Plan, observed: Observed, before: JobRecord, terms: RolloutTerms
     record = made.record
     seen = {one.number: one for one in view.actors}
     actors = tuple(_as_seen(actor, seen.get(actor.number)) for actor in record.actors)
+    # What comes of itself is no reason to write; what a pod waits for may not come.
+    news = any(now.waits and not then.waits for now, then in zip(actors, record.actors, strict=True))
     if actors != record.actors:
         record = replace(record, actors=actors)
     known = record.rollout.measured if record.rollout is not None else None
@@ -91,7 +93,7 @@ def noted(made: Plan, observed: Observed, before: JobRecord, terms: RolloutTerms
     if record is made.record:
         return made
     # An Event is posted once, so that what it tells of has to be written.
-    minor = True if made.record == before and events is made.events else None
+    minor = True if made.record == before and events is made.events and not news else None
     return replace(made, record=record, events=events, minor=minor)
 
 
@@ -252,7 +254,8 @@ def _as_seen(actor: Actor, seen: ActorSeen | None) -> Actor:
         actor = replace(actor, bound=seen.bound)
     if seen.ready and actor.state is ActorState.STARTING:
         actor = replace(actor, state=ActorState.RUNNING)
-    return actor
+    starts = actor.state is ActorState.STARTING
+    return replace(actor, waits=seen.trouble.waits if starts and seen.trouble is not None else "")
 
 
 def _as_written(actor: Actor) -> Actor:

@@ -39,10 +39,12 @@ def troubles(record: JobRecord) -> Iterator[Trouble]:
     before = rows[-2].at if len(rows) > 1 else math.inf
     starting = [a for a in record.actors if a.state is ActorState.STARTING and a.since < before]
     if starting:
-        first = min(starting, key=lambda actor: actor.since)
+        first = min(starting, key=lambda actor: (not actor.waits, actor.since))
         text = f"actor {first.number} on node {first.node} is not ready yet"
+        text += f": its pod waits, {first.waits}" if first.waits else ""
         text += f", and {len(starting) - 1} more" if len(starting) > 1 else ""
-        yield Trouble("ActorNotReady", text, first.since, first.since + READY_AFTER)
+        since = min(actor.since for actor in starting)
+        yield Trouble("ActorNotReady", text, since, since + READY_AFTER)
     if account is None or account.plan is None:
         begun = record.admission.running_since if record.admission is not None else None
         if record.actors and not starting and begun is not None:
