@@ -168,15 +168,8 @@ def resume(
         report_change(found, f"is to go on from {named}{spared} (request {wish['id']})", dry_run)
         if refused := refusal(found):
             typer.echo(f"note: not before its spec can be carried out: {refused}", err=True)
-        from controller.policy.job import stopped_soon
-
-        if not for_evals and not dry_run and stopped_soon(found.record):
-            name = f"{found.name}{found.flags()}"
-            typer.echo(
-                "note: its rule stopped it soon after an earlier resume too, and may again; so that it stops "
-                f"nothing for 8 evals: evalstop resume {name} --for-evals 8 …",
-                err=True,
-            )
+        if not for_evals and not dry_run and (again := may_stop_again(found, chosen)):
+            typer.echo(f"note: {again}", err=True)
         if chosen is Source.BEST and (doubt := from_before(found)):
             typer.echo(f"note: {doubt}", err=True)
         await cluster.say_if_away(api)
@@ -194,6 +187,23 @@ def request_id(of: str) -> str:
         of: the command that asks.
     """
     return f"{of}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(4)}"
+
+
+def may_stop_again(job: Reading, chosen: Source) -> str:
+    """Return why its rule may stop the run again at once where it goes on from there, and the command with
+    which it does not; "": there is no sign of that."""
+    from controller.policy.job import SPARED_EVALS, stopped_by_rule, stopped_soon
+
+    if stopped_soon(job.record):
+        why = "its rule stopped it soon after an earlier resume too, and may again"
+    elif chosen is Source.LATEST and stopped_by_rule(job.record):
+        why = "the evals for which its rule stopped it are remembered there, and it may stop it again at once"
+    else:
+        return ""
+    command = f"evalstop resume {job.name}{job.flags()} --from {chosen.value} --for-evals {SPARED_EVALS}"
+    if chosen is Source.STEP:
+        command += " --step …"
+    return f"{why}; so that no rule stops it for {SPARED_EVALS} evals: {command}"
 
 
 def from_before(job: Reading) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from controller.api.convert import desired, parse_pool, policy, record, status
 from controller.policy.job.record import JobRecord
 from controller.policy.queueing import POLICIES
 from controller.policy.stopping import RULES
+from deploy.local.errors import PlaneError
 from deploy.local.plane import Plane
 
 
@@ -499,6 +501,12 @@ def test_a_pool_is_accepted_filled_in_and_shown(
     client = installed.client()
     stored = client.post(f"{GROUP}/gpupools", changed(POOL, "metadata.name", pool_name))
     assert stored["spec"]["queuePolicy"] == {"fifo": {"backfill": "Disabled"}}
+    patch = ("patch", "gpupool", pool_name, "--type", "merge", "--dry-run=server", "-o", "json", "-p")
+    with pytest.raises(PlaneError, match="queuePolicy has 2 members"):
+        kubectl(*patch, '{"spec":{"queuePolicy":{"las":{}}}}')
+    told = 'queuePolicy":{"fifo":null,"las":{}}}}'  # docs/operate/queueing.md
+    assert told in Path(__file__).parents[2].joinpath("docs", "operate", "queueing.md").read_text()
+    assert [*json.loads(kubectl(*patch, '{"spec":{"' + told))["spec"]["queuePolicy"]] == ["las"]
     assert (stored["spec"]["modeCap"], stored["spec"]["reservationSeconds"]) == ("Enforce", 300)
     assert (stored["spec"]["maxWaitSeconds"], stored["spec"]["preemption"]) == (604800, {"graceSeconds": 300})
     assert stored["spec"]["allowedNamespaces"][0]["weight"] == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,8 +14,10 @@ from controller.api.crd import RESOURCES
 from controller.cli import change, cluster, history, job_view, jobs
 from controller.cli.failure import Exit, Failure
 from controller.cli.main import app
+from controller.cli.screen import wishes
 from controller.cli.terminal import Terminal, length
 from controller.kube.errors import ApiError
+from controller.policy.job import JobRecord
 from controller.policy.wording import places
 from controller.web.dashboard.states import STATES
 from tests.support import cli_world as w
@@ -130,13 +133,15 @@ class Cluster:
 def resume(
     monkeypatch: pytest.MonkeyPatch,
     *,
-    step: int,
+    step: int | None = None,
     yes: bool = False,
     terminal: bool = False,
     answer: bool = False,
+    record: JobRecord | None = None,
+    **options: Any,
 ) -> tuple[Cluster, list[str]]:
     api, asked = Cluster(), []
-    job = job_view.read(w.whole("over", w.stopped()))
+    job = job_view.read(w.whole("over", record or w.stopped()))
 
     async def read(*_: Any) -> Any:
         return job
@@ -150,7 +155,7 @@ def resume(
     monkeypatch.setattr(change.sys, "stdin", SimpleNamespace(isatty=lambda: terminal))
     monkeypatch.setattr(change.typer, "confirm", confirm)
     function = change.resume.__wrapped__.__wrapped__  # without what makes a command of it
-    function("over", step=step, request="again", yes=yes)
+    function("over", step=step, request="again", yes=yes, **options)
     return api, asked
 
 
@@ -181,6 +186,41 @@ def test_on_a_terminal_it_is_asked(answer: bool, monkeypatch: pytest.MonkeyPatch
     else:
         with pytest.raises(Failure, match="stays stopped"):
             resume(monkeypatch, step=55, terminal=True, answer=False)
+
+
+@pytest.mark.parametrize(
+    ("source", "again", "spared", "said"),
+    [
+        (change.Source.BEST, False, None, ""),
+        (change.Source.LATEST, False, None, "the evals for which its rule stopped it are remembered there"),
+        (change.Source.BEST, True, None, "its rule stopped it soon after an earlier resume too"),
+        (change.Source.BEST, True, 8, ""),
+        (change.Source.LATEST, False, 8, ""),
+    ],
+)
+def test_where_its_rule_would_stop_it_again_the_way_past_it_is_offered(
+    source: change.Source,
+    again: bool,
+    spared: int | None,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    record = w.stopped()
+    record = replace(record, resume_id="earlier", evals=record.evals[-2:]) if again else record
+    resume(monkeypatch, record=record, source=source, for_evals=spared)
+    told = capsys.readouterr().err
+    offered = f"evalstop resume over -n team --from {source.value} --for-evals 8"
+    assert (offered in told) is bool(said)
+    assert said in told
+
+
+def test_the_key_for_it_offers_the_same() -> None:
+    record = replace(w.stopped(), resume_id="earlier", evals=w.stopped().evals[-2:])
+    for known, offered in ((w.stopped(), False), (record, True)):
+        wish = wishes.resume(job_view.read(w.whole("over", known)))
+        assert isinstance(wish, wishes.Wish)
+        assert ("--for-evals 8" in wish.follows) is offered
 
 
 # -- facts --------------------------------------------------------------------------------------------------

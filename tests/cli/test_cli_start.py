@@ -27,6 +27,7 @@ HEAVY = (
     "fastapi",
     "yaml",
     "rich.live",
+    "textual",
     "kopf",
     "sim",
 )

@@ -178,7 +178,7 @@ def test_ways_to_go_on() -> None:
     by_user = replace(over, decision=replace(decision, by="User"))
     assert ways_on(by_user, "run -n team")[-1][0] == "evalstop resume run -n team --from latest"
     again = replace(over, resume_id="a", attempt=0)
-    assert any("--for-evals 8" in do for do, _ in ways_on(again, "run -n team"))
+    assert "evalstop resume run -n team --from best --for-evals 8" in dict(ways_on(again, "run -n team"))
     assert ways_on(found, "run -n team") == []
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from controller.cli.change import Source, check_resumable, request_id, stopped_before
 from controller.cli.failure import Failure
 from controller.cli.job_view import Reading
-from controller.policy.job import stopped_soon
+from controller.policy.job import SPARED_EVALS, stopped_soon
 
 MODES = {
     "Enforce": "its rule may stop it: the best checkpoint is retained, the GPUs go to who waits",
@@ -61,7 +61,8 @@ def resume(job: Reading) -> Wish | str:
     kept = job.record.retained[-1] if job.record.retained else job.record.secured
     step = f", step {kept.step}" if kept is not None else ""
     soon = (
-        " Its rule stopped it soon after an earlier resume, and may again."
+        " Its rule stopped it soon after an earlier resume, and may again; `evalstop resume` with "
+        f"--for-evals {SPARED_EVALS} keeps it from that."
         if stopped_soon(job.record)
         else ""
     )

@@ -105,7 +105,7 @@ SHOWS = {
     ),
     "verdict_words": (
         "OtherRule alone_best evidence flat_stops lost_best other_rules other_rules_sentence promise"
-        " statement stopped_soon ways_on"
+        " statement stopped_by_rule stopped_soon ways_on SPARED_EVALS"
     ),
     "verdicts": "BLIND is_demoted",
     "view": "job_view queued_at",

@@ -268,14 +268,19 @@ def _listed(names: list[str]) -> str:
 
 # -- ways to go on --------------------
 
-SOON = 8  # evals after a resume within which another stop is soon
+SPARED_EVALS = 8  # after a resume: a stop within these is soon, and they are offered to be spared
+
+
+def stopped_by_rule(record: JobRecord) -> bool:
+    """Return whether the stop on record is one of a rule, not of its user."""
+    return record.decision is not None and record.decision.by != USER
 
 
 def stopped_soon(record: JobRecord) -> bool:
-    """Return whether its rule stopped it within `SOON` evals of an earlier resume."""
-    if record.decision is None or record.decision.by == USER or not record.resume_id:
+    """Return whether its rule stopped it within `SPARED_EVALS` evals of an earlier resume."""
+    if not stopped_by_rule(record) or not record.resume_id:
         return False
-    return sum(1 for p in record.evals if p.attempt.number == record.attempt) <= SOON
+    return sum(1 for p in record.evals if p.attempt.number == record.attempt) <= SPARED_EVALS
 
 
 def ways_on(record: JobRecord, job: str) -> list[tuple[str, str]]:
@@ -298,12 +303,12 @@ def ways_on(record: JobRecord, job: str) -> list[tuple[str, str]]:
         step = there[-1].step
         found.append((f"evalstop resume {job} --from best", f"goes on from step {step}"))
         if stopped_soon(record):
-            message = f"the same, and no rule stops it for {SOON} evals: it was stopped soon after a resume"
-            found.append((f"evalstop resume {job} --from best --for-evals {SOON}", message))
+            message = f"the same, and no rule stops it for {SPARED_EVALS} evals: it was stopped soon after a resume"
+            found.append((f"evalstop resume {job} --from best --for-evals {SPARED_EVALS}", message))
     latest, goes_on = f"evalstop resume {job} --from latest", "goes on from the trainer's latest checkpoint"
     if decision.by == USER:
         found.append((latest, goes_on))
     else:  # there the evals that spoke for the stop are remembered
-        message = f"{goes_on}; for {SOON} evals no rule stops it again"
-        found.append((f"{latest} --for-evals {SOON}", message))
+        message = f"{goes_on}; for {SPARED_EVALS} evals no rule stops it again"
+        found.append((f"{latest} --for-evals {SPARED_EVALS}", message))
     return found
