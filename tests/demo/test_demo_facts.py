@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from PIL import Image, ImageColor
 from rich.console import Console
+from typer.testing import CliRunner
 
 from controller.api.record import status as write_status
+from controller.cli.main import app
 from controller.policy.job.conditions import AWAITS_CONTROLLER, COMPLETED, RELEASED, TERMINATION
 from controller.policy.job.record import (
     AdmissionRecord,
@@ -25,8 +27,9 @@ from deploy.local.demo import __main__ as demo
 from deploy.local.demo import cast, picture, trainer
 from deploy.local.demo.board import Board, curve
 from deploy.local.demo.facts import Chronicle, ProxyPoint, Role, describe, problems
-from deploy.local.demo.report import print_summary
+from deploy.local.demo.report import looking_around, print_summary
 from deploy.local.demo.watch import Change
+from deploy.local.demo.stage import Stage
 from deploy.local.plane import Plane
 from deploy.local.status import Status
 
@@ -418,3 +421,16 @@ def test_a_second_demo_does_not_destroy_one_that_was_left_up(
     monkeypatch.setattr("sys.argv", ["demo", "--out", str(tmp_path)])
     assert demo.main() == 0
     assert begun == [tmp_path, tmp_path]
+
+
+def test_the_tour_at_its_end_is_of_commands_that_there_are(tmp_path: Path) -> None:
+    stage = Stage.__new__(Stage)
+    object.__setattr__(stage, "plane", Plane(tmp_path))
+    told = looking_around(stage, "demo", "over", "gpus").splitlines()
+    assert f"alias kubectl={tmp_path}/bin/kubectl evalstop=" in told[1]
+    ours = [line.split()[1:] for line in told if line.strip().startswith("evalstop ")]
+    assert [words[0] for words in ours] == ["list", "why", "pools", "doctor", "top"]
+    for words in ours:
+        done = CliRunner().invoke(app, [*words, "--help"])
+        assert done.exit_code == 0, (words, done.output)
+    assert told[-1].endswith(f"-m deploy.local down --work {tmp_path}")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from controller.gauges import ProcessMetrics
 from controller.operator.process.group_gauges import GroupFigures, GroupGauges
 from controller.operator.process.job_gauges import JobGauges
-from controller.policy.job.record import JobRecord, ResidencyRecord
+from controller.policy.job.record import Best, JobRecord, Outcome, ResidencyRecord, StopOutcome
+from controller.policy.types import Mode
 
 
 class Groups:
@@ -82,3 +83,20 @@ def test_residents_that_are_slower_than_they_allow_are_counted() -> None:
     gauges.note("a/slow", slow)
     gauges.forget("a/slow")
     assert list(gauges.slowed()) == [((), 0.0)]
+
+
+def test_stops_are_counted_by_whether_they_were_right() -> None:
+    gauges = JobGauges(lambda: 0.0)
+    for name, mode, verdict in (
+        ("a/1", Mode.SHADOW, Outcome.BORNE_OUT),
+        ("a/2", Mode.SHADOW, Outcome.BORNE_OUT),
+        ("a/3", Mode.ENFORCE, Outcome.REFUTED),
+        ("a/4", Mode.ENFORCE, Outcome.OPEN),
+    ):
+        stop = StopOutcome(1.0, mode, 50, Best(30, 0.6), verdict=verdict, later=Best(90, 0.7), evals=9)
+        gauges.note(name, JobRecord(outcome=stop))
+    gauges.note("a/4", JobRecord())  # resumed, and not stopped since
+    counted = {labels: value for labels, value in gauges.outcomes() if value}
+    assert counted == {("Shadow", "BorneOut"): 2.0, ("Enforce", "Refuted"): 1.0}
+    gauges.forget("a/1")
+    assert dict(gauges.outcomes())["Shadow", "BorneOut"] == 1.0
