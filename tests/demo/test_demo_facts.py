@@ -28,8 +28,8 @@ from deploy.local.demo import cast, picture, trainer
 from deploy.local.demo.board import Board, curve
 from deploy.local.demo.facts import Chronicle, ProxyPoint, Role, describe, problems
 from deploy.local.demo.report import looking_around, print_summary
-from deploy.local.demo.watch import Change
 from deploy.local.demo.stage import Stage
+from deploy.local.demo.watch import Change
 from deploy.local.plane import Plane
 from deploy.local.status import Status
 

@@ -303,7 +303,9 @@ def ways_on(record: JobRecord, job: str) -> list[tuple[str, str]]:
         step = there[-1].step
         found.append((f"evalstop resume {job} --from best", f"goes on from step {step}"))
         if stopped_soon(record):
-            message = f"the same, and no rule stops it for {SPARED_EVALS} evals: it was stopped soon after a resume"
+            message = (
+                f"the same, and no rule stops it for {SPARED_EVALS} evals: it was stopped soon after a resume"
+            )
             found.append((f"evalstop resume {job} --from best --for-evals {SPARED_EVALS}", message))
     latest, goes_on = f"evalstop resume {job} --from latest", "goes on from the trainer's latest checkpoint"
     if decision.by == USER:
