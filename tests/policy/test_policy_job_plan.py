@@ -203,16 +203,25 @@ def test_resume_from_best_restores_writes_the_run_file_then_starts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "at", "pace"), [(0, 30, 10.0), (20, 30, 10.0), (40, 30, None), (0, 60, 10.0)]
+    ("first", "at", "worked", "pace"),
+    [
+        (0, 30, 700.0, 10.0),
+        (20, 30, 700.0, 10.0),
+        (40, 30, 700.0, None),
+        (0, 60, 700.0, 10.0),
+        (0, 30, -9.0, 10.0),  # the clock was set back
+    ],
 )
-def test_a_run_put_back_has_come_as_far_as_its_checkpoint(first: int, at: int, pace: float | None) -> None:
+def test_a_run_put_back_has_come_as_far_as_its_checkpoint(
+    first: int, at: int, worked: float, pace: float | None
+) -> None:
     """The step of the attempt before stayed beside those of the newer one."""
     world = world_with("ns/a")
     job = world.jobs["ns/a"]
     for score in RISE_AND_FALL:
         world.scores("ns/a", score)
         world.settle()
-    before = RunProgress(60, 200, 700.0, first, 700.0 - 10.0 * (60 - first))
+    before = RunProgress(60, 200, worked, first, worked - 10.0 * (60 - first))
     job.record = replace(job.record, progress=before)
     source = ResumeRequest("again", ResumeFrom.STEP, at)
     job.checkpoints.add(at)
@@ -222,7 +231,7 @@ def test_a_run_put_back_has_come_as_far_as_its_checkpoint(first: int, at: int, p
     assert job.record.resume_id == "again"
     after = job.record.progress
     assert after is not None
-    assert (after.step, after.total_steps, after.worked) == (at, 200, 700.0)
+    assert (after.step, after.total_steps, after.worked) == (at, 200, worked)
     made = after.step - after.first_step
     assert ((after.worked - after.first_worked) / made if made else None) == pace
 

@@ -60,7 +60,7 @@ def put_back(record: JobRecord, step: int) -> JobRecord:
         return record
     first, made = min(known.first_step, step), known.step - known.first_step
     led = (known.worked - known.first_worked) * (step - first) / made if made > 0 else 0.0
-    back = replace(known, step=step, first_step=first, first_worked=max(0.0, known.worked - led))
+    back = replace(known, step=step, first_step=first, first_worked=known.worked - led)
     return replace(record, progress=back)
 
 
