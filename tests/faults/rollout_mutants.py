@@ -329,7 +329,7 @@ ROLLOUT_MUTANTS: tuple[Mutant, ...] = (
         "each thing that is seen of an actor is written",
         "2",
         JOB_ACTORS,
-        "    minor = True if made.record == before and events is made.events else None\n",
+        "    minor = True if made.record == before and events is made.events and not news else None\n",
         "    minor = None\n",
         ACTORS_TEST,
     ),
