@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 from itertools import pairwise
 from typing import Any
 
@@ -12,10 +13,13 @@ import pytest
 from contrast import CONTRAST
 from playwright.sync_api import expect
 
-from tests.support.dashboard_scene import FALLING, STOPPED, many
+from controller.kube.errors import Unavailable
+from controller.web.dashboard.access import KeyGate
+from tests.support.dashboard_scene import FALLING, STOPPED, many, scene
 from tests.support.dashboard_world import (
     EVERYONE,
     KEY,
+    LeasedApi,
     Running,
     job_object,
     judged,
@@ -134,6 +138,12 @@ def test_another_rule_is_tried_on_the_runs_own_curve(tabs: Tabs, board: Running)
     answer = page.locator("#if-answer")
     expect(answer).to_contain_text(re.compile(r"drawdown\(maxDrop=0.02\).*stops this run at step \d+"))
     expect(answer.locator("svg")).to_contain_text("other rule stops")
+    expect(page).to_have_url(re.compile(r"[?&]rule=drawdown&.*p\.maxDrop=0\.02&.*run=1"))
+    again = tabs().open(f"{page.url}#key={KEY}")  # the link, as somebody else opens it
+    expect(again.locator("#if-answer svg")).to_contain_text("other rule stops")
+    assert again.locator("#if-answer").inner_text() == answer.inner_text()
+    expect(again.locator("#if-drawdown-maxDrop")).to_have_value("0.02")
+    again.close()
     page.locator("#if-drawdown-maxDrop").fill("-1")
     page.get_by_role("button", name="Judge").click()
     expect(answer).to_contain_text("drawdown.maxDrop: -1.0 is not allowed, expected")
@@ -237,6 +247,7 @@ def test_without_a_token_one_is_asked_for(tabs: Tabs, board: Running) -> None:
     page = tabs().page
     page.goto(board.base + "/jobs")
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    expect(page.locator("#signin code")).to_contain_text("evalstop dashboard")
     expect(page.locator("#token")).to_be_focused()
     expect(page.locator("main")).to_be_hidden()
     page.locator("#token").fill(KEY)
@@ -326,6 +337,58 @@ def test_an_address_that_is_not_there_is_a_page_with_a_way_on(tabs: Tabs, board:
     page.get_by_role("link", name="all jobs").click()
     expect(page.locator("main h1", has_text="Jobs")).to_be_visible()
     tab.errors.clear()  # the browser's own words about status 404
+
+
+def test_the_header_does_not_say_live_of_what_is_stale(tabs: Tabs) -> None:
+    with running(scene(time.time())) as world:
+        page = tabs().open(world.address(f"/compare?runs={'/'.join(STOPPED)}"))
+        word, line = page.locator("#live"), page.locator("main .stale")
+        expect(word).to_have_text("live")
+        expect(line).to_have_count(0)
+        watch = world.feed._watches[0]
+        world.call(lambda: setattr(watch, "problem", Unavailable(0, "ConnectionBroken", "refused")))
+        expect(word).to_have_text("stale")
+        expect(word).to_have_attribute("data-state", "off")
+        expect(line).to_contain_text("the API server does not answer")
+        world.call(lambda: setattr(watch, "problem", None))
+        expect(word).to_have_text("live")
+        expect(line).to_have_count(0)
+        page.close()
+
+
+def test_without_the_operator_the_header_says_stale(tabs: Tabs) -> None:
+    with Running(LeasedApi(scene(time.time())), KeyGate(KEY, EVERYONE), None) as world:
+        page = tabs().open(world.address("/"))
+        expect(page.locator("#live")).to_have_text("stale")
+        expect(page.locator("main .stale")).to_have_count(1)
+        expect(page.locator("main .stale")).to_contain_text("no operator renews its Lease")
+        page.close()
+
+
+def test_times_are_utc_with_the_reader_s_own_on_hover_and_numbers_keep_their_point(
+    tabs: Tabs, board: Running
+) -> None:
+    bare = """() => { const copy = document.querySelector('main').cloneNode(true);
+      for (const one of copy.querySelectorAll('time, .readout')) one.remove();
+      return copy.textContent; }"""
+    here = tabs().open(board.address(JOB_PAGE))
+    page = tabs(locale="de-DE", timezone_id="Asia/Kolkata").open(board.address(JOB_PAGE))
+    assert page.evaluate("(1.5).toLocaleString()") == "1,5", "this browser writes numbers otherwise"
+    text = page.evaluate(bare)
+    assert text == here.evaluate(bare)
+    assert re.search(r"\b0\.\d{2,}", text)
+    shown = page.locator("main time").first
+    at = datetime.fromisoformat(shown.get_attribute("datetime") or "")
+    utc = f"{at:%Y-%m-%d %H:%M:%S} UTC"
+    assert shown.get_attribute("title") == utc
+    own = at.astimezone(timezone(timedelta(hours=5, minutes=30)))
+    for _ in range(2):  # said once, however often one comes back
+        shown.hover()
+        told = re.escape(utc) + rf" \({own.day} \w+ {own:%Y, %H:%M:%S} here\)"
+        expect(shown).to_have_attribute("title", re.compile(f"^{told}$"))
+        page.locator("main h1").hover()
+    here.close()
+    page.close()
 
 
 def test_empty_pages_say_what_is_next(tabs: Tabs) -> None:

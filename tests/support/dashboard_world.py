@@ -19,7 +19,7 @@ from typing import Any
 
 from controller.api import convert, values
 from controller.kube.errors import NotFound
-from controller.kube.resources import GPUPOOLS, RLHFJOBS, Resource
+from controller.kube.resources import GPUPOOLS, LEASES, RLHFJOBS, Resource
 from controller.policy.job import conditions as c
 from controller.policy.job.attention import with_attention
 from controller.policy.job.curve import with_eval
@@ -307,6 +307,22 @@ class MemoryApi:
             self._watchers.remove(watcher)
 
 
+class LeasedApi(MemoryApi):
+    """With a Lease of an operator that renewed it last in 2025."""
+
+    async def get(self, resource: Any, name: str, namespace: str | None = None) -> Object:
+        if resource is LEASES:
+            return {
+                "metadata": {"name": name, "namespace": namespace},
+                "spec": {
+                    "holderIdentity": "gone",
+                    "renewTime": "2025-11-13T02:00:00Z",
+                    "leaseDurationSeconds": 15,
+                },
+            }
+        return await super().get(resource, name, namespace)
+
+
 def _key(obj: Mapping[str, Any]) -> tuple[str, str, str]:
     return obj["kind"], obj["metadata"].get("namespace") or "", obj["metadata"]["name"]
 
@@ -389,4 +405,4 @@ def running(
         yield found
 
 
-__all__ = ["GPUPOOLS", "RLHFJOBS", "MemoryApi", "Running", "running"]
+__all__ = ["GPUPOOLS", "RLHFJOBS", "LeasedApi", "MemoryApi", "Running", "running"]

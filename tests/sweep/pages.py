@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from controller.kube.errors import ApiError
-from controller.kube.resources import LEASES
 from controller.web.dashboard.access import KeyGate, Viewer
-from tests.support.dashboard_world import EVERYONE, KEY, MemoryApi, Object, Running, running
+from tests.support.dashboard_world import EVERYONE, KEY, LeasedApi, MemoryApi, Object, Running, running
 from tests.sweep import boxes
 from tests.sweep.hostile import DENIED, NAMESPACE, POOL, crowd, hostile, long_name
 from tests.sweep.words import faults_of
@@ -112,21 +111,6 @@ def scenes(now: float, only: str | None = None) -> Iterator[list[Scene]]:
             for name, (board, paths) in made.items()
             if only in (None, name)
         ]
-
-
-class LeasedApi(MemoryApi):
-    """With a Lease of an operator that renewed it last in 2025."""
-
-    async def get(self, resource: Any, name: str, namespace: str | None = None) -> Object:
-        if resource is LEASES:
-            return {
-                "spec": {
-                    "holderIdentity": "gone",
-                    "renewTime": "2025-11-13T02:00:00Z",
-                    "leaseDurationSeconds": 15,
-                }
-            }
-        return await super().get(resource, name, namespace)
 
 
 def _break(board: Running) -> None:

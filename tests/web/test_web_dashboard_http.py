@@ -13,13 +13,33 @@ import aiohttp
 import pytest
 
 from controller.kube.errors import NotFound, Unavailable
-from controller.web.dashboard.access import CannotReview, KeyGate, Viewer
+from controller.policy.job import JobRecord, Outcome, PastGrades, StopOutcome
+from controller.policy.job import conditions as c
+from controller.policy.job.record import AdmissionRecord, Best, Condition, PodTrouble
+from controller.policy.types import Mode
+from controller.web.dashboard.access import CannotReview, KeyGate, ReviewGate, Viewer
 from controller.web.dashboard.app import Dashboard
+from controller.web.dashboard.feed import OPERATOR_AWAY
 from controller.web.dashboard.queues import FixedAddress, Queues
 from controller.web.server import WebServer
 from tests.support.dashboard_scene import STOPPED, WAITING, scene
-from tests.support.dashboard_world import EVERYONE, KEY, MemoryApi, Running, job_object, pool_object, running
+from tests.support.dashboard_world import (
+    EVERYONE,
+    KEY,
+    LeasedApi,
+    MemoryApi,
+    Object,
+    Running,
+    conditions,
+    followed_up,
+    job_object,
+    pool_object,
+    running,
+    with_record,
+)
+from tests.sweep.hostile import hostile
 
+SHADOW = "phi-shadow"
 VIEWS = (
     "/view/",
     "/view/jobs",
@@ -27,6 +47,7 @@ VIEWS = (
     "/view/pools",
     "/view/pools/research",
     "/view/savings",
+    "/view/compare?runs=team-a/overoptimising",
 )
 FRAMES = tuple(path.removeprefix("/view") or "/" for path in VIEWS)
 
@@ -213,6 +234,21 @@ def test_jobs_of_other_namespaces_are_as_if_they_were_not_there(restricted: Runn
     assert "a job of another namespace" in ask(restricted, "/view/pools/research").text
 
 
+def test_runs_of_other_namespaces_are_compared_as_if_they_were_not_there(restricted: Running) -> None:
+    """Who knows a name could have read scores, rule and state by typing it."""
+    own = "team-a/overoptimising"
+    there, absent = (
+        ask(restricted, f"/view/compare?runs={own},team-c/{name}") for name in (SHADOW, "never-was")
+    )
+    assert there.status == absent.status == 200
+    assert f"Not there, or not yours to read: team-c/{SHADOW}<" in there.text
+    assert there.text.replace(SHADOW, "X") == absent.text.replace("never-was", "X")
+    assert f'<tr data-key="{own}">' in there.text
+    alone = ask(restricted, f"/view/compare?runs=team-c/{SHADOW}").text
+    assert "<svg" not in alone
+    assert "<table" not in alone
+
+
 def test_without_rights_it_is_said_what_to_do() -> None:
     nobody = Viewer("jane", frozenset(), False)
     with running(scene(time.time()), nobody) as board:
@@ -315,6 +351,27 @@ def test_a_cluster_that_does_not_answer_is_told_and_what_was_known_stays_shown()
         assert "overoptimising" in after.text
 
 
+def test_each_page_tells_that_the_operator_is_away_and_since_when() -> None:
+    """The page that compares runs had the line, and its header went on saying "live"."""
+    with Running(LeasedApi(scene(time.time())), KeyGate(KEY, EVERYONE), None) as board:
+        since = "2025-11-13 02:00:00 UTC"
+        line = f'<time datetime="2025-11-13T02:00:00+00:00" title="{since}">{since}</time>: {OPERATOR_AWAY}.'
+        for path in VIEWS:
+            text = ask(board, path).text
+            assert text.count("Stale since") == text.count(f"Stale since {line}") == 1, path
+            assert 'data-stale="yes"' in text.partition(">")[0], f"{path}: what the header's word is by"
+
+
+def test_signing_in_names_the_command_that_gives_a_token(board: Running) -> None:
+    assert f"<code>{KeyGate.hint}</code>" in ask(board, "/", None).text
+    assert "`evalstop dashboard`" in KeyGate.hint
+    for audience, more in (("", ""), ("evalstop-dashboard", " --audience evalstop-dashboard")):
+        gate = ReviewGate(None, audience)  # type: ignore[arg-type]  # nobody is asked about a frame
+        with Running(MemoryApi(), gate, None) as installed:
+            command = f"kubectl create token &lt;service account&gt; -n &lt;namespace&gt;{more}"
+            assert f"<code>{command}</code>" in ask(installed, "/", None).text
+
+
 def test_a_cluster_that_was_never_listed_is_not_shown_as_an_empty_one() -> None:
     api = MemoryApi()
     api.failure = Unavailable(0, "ConnectionBroken", "connection refused")
@@ -353,7 +410,8 @@ def test_without_crds_it_is_said_what_to_install() -> None:
 def test_an_empty_cluster_has_pages_too() -> None:
     with running([]) as board:
         for path in VIEWS:
-            assert ask(board, path).status == (404 if path.count("/") > 2 else 200)
+            one = path.partition("?")[0].count("/") > 2
+            assert ask(board, path).status == (404 if one else 200)
         assert ask(board, "/readyz", None).status == 200
 
 
@@ -375,3 +433,90 @@ def test_a_status_that_cannot_be_read_does_not_hide_the_others() -> None:
         assert "spec.gang.replicas" in ask(board, "/view/jobs/team-a/odd-spec").text
         assert ask(board, "/view/pools/odd").status == 200
         assert "spec.queuePolicy" in ask(board, "/view/pools").text
+
+
+# -- who needs a look, and what Shadow has to show --------------------
+
+
+def keys(text: str) -> list[str]:
+    """Return the names of the runs that a page's list has, in its order."""
+    return [key.partition("/")[2] for key in re.findall(r'<(?:tr|li) data-key="([^"]+/[^"]+)"', text)]
+
+
+def tiles(text: str) -> dict[str, str]:
+    found = re.findall(r'class="figure">([^<]+)</span> <span class="label">([^<]+)<', text)
+    return {label: figure for figure, label in found}
+
+
+@pytest.mark.parametrize(("of", "count"), [(hostile, 4), (scene, 1)])
+def test_the_tile_counts_the_runs_that_the_list_marks(of: Any, count: int) -> None:
+    """It said 1, and five runs were in trouble."""
+    with running(of(time.time())) as board:
+        overview, marked = ask(board, "/view/").text, ask(board, "/view/jobs?state=attention").text
+    assert tiles(overview)["need a look"] == str(count)
+    assert len(keys(marked)) == count
+    first = overview.partition("h-look")[2].partition("</section>")[0]
+    assert sorted(keys(first)) == sorted(keys(marked))
+    rows = marked.split("<tr data-key")[1:]
+    assert all('<span class="note">' in row.partition("</td>")[0] for row in rows), "each tells its reason"
+
+
+def crashes(pool: Object, now: float, name: str, gpus: int, since: float) -> Object:
+    """A run whose pods have crashed for so many s, on so many GPUs."""
+    obj = job_object("team-a", name, created=now - 9000, gpus=gpus, replicas=1)
+    trouble = PodTrouble("run-0", exit_code=1, message="no", count=3, since=now - since, container="c")
+    true = conditions(now - 8900, Accepted="Valid", Admitted="Admitted")
+    holds = AdmissionRecord(1, ("gpu-1",), now - 8900, None, now - 8800)
+    record = JobRecord(attempt=1, conditions=true, pod_trouble=trouble, admission=holds)
+    return followed_up(obj, record, pool, now)
+
+
+def holds_none(pool: Object, now: float, name: str, since: float) -> Object:
+    """A run that asks for 64 GPUs, and has been refused for so many s."""
+    refused = Condition(c.ACCEPTED, False, "PoolNotFound", "spec.pool: no", now - since, 1)
+    obj = job_object("team-a", name, created=now - 9000, gpus=64, replicas=1)
+    return followed_up(obj, JobRecord(conditions=(refused,)), pool, now)
+
+
+def test_whose_gpus_were_held_longest_for_nothing_comes_first() -> None:
+    """By GPUs times time: neither the most GPUs nor the oldest trouble alone."""
+    now, pool = time.time(), pool_object()
+    runs = {"most-gpus": (16, 100), "product": (4, 2000), "longer": (2, 3000)}
+    objects = [crashes(pool, now, name, gpus, since) for name, (gpus, since) in runs.items()]
+    with running([pool, *objects, holds_none(pool, now, "holds-none", 8000)]) as board:
+        found = ask(board, "/view/").text
+    assert tiles(found)["need a look"] == "4"
+    assert keys(found) == ["product", "longer", "most-gpus", "holds-none"]
+
+
+def in_shadow(
+    pool: Object, namespace: str, name: str, verdict: Outcome, later: float, hours: float
+) -> Object:
+    found = StopOutcome(1.0, Mode.SHADOW, 50, Best(30, 0.6), verdict=verdict, later=Best(90, later), evals=9)
+    record = JobRecord(attempt=1, outcome=found, past_grades=PastGrades(stopped=3600.0 * hours))
+    return with_record(job_object(namespace, name, mode="Shadow"), record, pool)
+
+
+def test_a_pool_s_page_tells_how_right_shadow_was() -> None:
+    """That decides for Enforce; a viewer of some namespaces is told that it is of these."""
+    pool = pool_object()
+    objects = [
+        pool,
+        *(in_shadow(pool, "team-a", f"borne-{n}", Outcome.BORNE_OUT, 0.5, 3.0) for n in range(12)),
+        in_shadow(pool, "team-a", "refuted", Outcome.REFUTED, 0.62, 0.0),
+        in_shadow(pool, "team-b", "open", Outcome.OPEN, 0.5, 2.0),
+    ]
+    asked = "<dt>May it enforce?</dt><dd>"
+    with running(objects) as board:
+        told = ask(board, "/view/pools/research").text
+        whole = "14 would-be stops: 12 borne out, 1 refuted by 0.02, 1 open; 38 GPU-hours."
+        assert f"{asked}Shadow: {whole}</dd>" in told
+    for namespace, record in (
+        (
+            "team-a",
+            "Shadow, in your namespaces: 13 would-be stops: 12 borne out, 1 refuted by 0.02; 36 GPU-hours.",
+        ),
+        ("team-c", "No run in Shadow of your namespaces has come to a stop yet, so nothing tells whether"),
+    ):
+        with running(objects, Viewer("reader", frozenset({namespace}), True)) as board:
+            assert f"{asked}{record}" in ask(board, "/view/pools/research").text
