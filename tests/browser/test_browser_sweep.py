@@ -19,7 +19,7 @@ from controller.web.dashboard.run_chart import curve_svg
 from controller.web.dashboard.svg_elements import EventWords
 from tests.support.dashboard_world import running
 from tests.sweep import pages
-from tests.sweep.hostile import GAP_S, NAMESPACE, POOL, hostile, long_name
+from tests.sweep.hostile import GAP_S, NAMESPACE, POOL, hostile, long_name, sharers
 from tests.sweep.pages import JOB, Scene
 
 Tabs = Callable[..., Any]
@@ -73,6 +73,12 @@ def seen(
 def test_a_page_of_the_hostile_scene(tabs: Tabs, wild: Scene, path: str, width: int) -> None:
     looks = pages.LOOKS if path == "/" else ("light",)
     assert seen(tabs, wild, path, width, looks=looks) == []
+
+
+def test_groups_and_runs_with_actors_of_the_hostile_scene(tabs: Tabs) -> None:
+    with running(sharers(time.time())) as board:
+        scene = Scene("shared", board, ())
+        assert [fault for path in pages.SHARED for fault in seen(tabs, scene, path, 390)] == []
 
 
 @pytest.mark.parametrize("path", ["/jobs", f"{JOB}/{long_name(6)}"])

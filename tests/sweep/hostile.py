@@ -11,7 +11,12 @@ from dataclasses import replace
 from typing import Any
 
 from controller.api.values import timestamp
-from controller.policy.job.record import AdmissionRecord, Condition, JobRecord, PodTrouble
+from controller.api.workergroup import group_status
+from controller.policy.actor_types import Actor, ActorState
+from controller.policy.group_types import GROUPS_NAMESPACE
+from controller.policy.job.record import AdmissionRecord, Condition, JobRecord, PodTrouble, ResidencyRecord
+from controller.policy.job.rollout_record import RolloutRecord, StepPlan, StepRow
+from controller.policy.pool.group_record import GroupRecord, GroupResident
 from controller.policy.types import Attempt, EvalPoint, Mode
 from controller.web.dashboard.access import Viewer
 from tests.support.dashboard_world import (
@@ -191,6 +196,98 @@ def _pool_status(now: float) -> Object:
     }
 
 
+GROUP = "wg-" + "g" * 60
+GIB = 1 << 30
+FAMILY: Object = {
+    "name": "a-family-with-a-long-name-" + "f" * 30,
+    "template": {"spec": {"containers": [{"name": "worker", "image": "family:1"}]}},
+    "replicas": 2,
+    "gpusPerReplica": 4,
+    "deviceBytes": 320 * GIB,
+    "hostBytes": 192 * GIB,
+}
+LENDER, BORROWER, RESIDENTS = long_name(20), long_name(21), (long_name(22), long_name(23))
+
+
+def sharers(now: float) -> list[Object]:
+    """Return a pool with a worker group that does not answer, its residents, and runs that lend GPUs."""
+    pool = pool_object(POOL, _pool_status(now), sharing={"families": [FAMILY], "maxResidents": 3})
+    residents = [_resident(pool, now, name, number) for number, name in enumerate(RESIDENTS, 1)]
+    lent = [
+        _with_actors(pool, now, LENDER, 1),
+        _with_actors(pool, now, BORROWER, 4),
+    ]
+    return [pool, *residents, _group(residents, now), *lent]
+
+
+def _resident(pool: Object, now: float, name: str, number: int) -> Object:
+    sharing = {"family": FAMILY["name"], "stateBytes": 60 * GIB, "maxSlowdownPercent": 10}
+    obj = job_object(NAMESPACE, name, created=now - 7000, pool=POOL, sharing=sharing)
+    stays = ResidencyRecord(
+        GROUP, number, now - 6900, joined=True, charged=54e5, profiled=True, slowdown=1.1 + number, above=1
+    )
+    return with_record(obj, replace(judged(obj, healthy(number, 8), now - 40, pool), residency=stays), pool)
+
+
+def _group(residents: Sequence[Object], now: float) -> Object:
+    """The WorkerGroup of these RLHFJobs, whose last word is old."""
+    silent = Condition(
+        "Answers", False, "GroupDoesNotAnswer",
+        "it has not answered since 07:55:00 UTC (TimeoutError: http://10.0.0.7:9500: " + "x" * 90 + ")",
+        now - 300, 1,
+    )  # fmt: skip
+    ready = Condition("Ready", True, "Ready", "it can grant turns", now - 3000, 1)
+    members = tuple(
+        GroupResident(
+            f"{job['metadata']['uid']}-{number}", f"{NAMESPACE}/{job['metadata']['name']}",
+            60 * GIB, now - 6900,
+            joined=True,
+        )
+        for number, job in enumerate(residents, 1)
+    )  # fmt: skip
+    record = GroupRecord(
+        conditions=(ready, silent), number=2, opened=now - 7000, bound_at=now - 6990,
+        members=("pod-a", "pod-b"), residents=members, nodes=("gpu-" + "1" * 59, "gpu-2"),
+    )  # fmt: skip
+    spec = {"pool": POOL, "family": FAMILY["name"], "replicas": 2, "gpusPerReplica": 4}
+    metadata = {
+        "name": GROUP, "namespace": GROUPS_NAMESPACE, "uid": "uid-group", "resourceVersion": "1",
+        "generation": 1, "creationTimestamp": timestamp(now - 7000),
+    }  # fmt: skip
+    return {
+        "apiVersion": "evalstop.dev/v1alpha1",
+        "kind": "WorkerGroup",
+        "metadata": metadata,
+        "spec": spec,
+        "status": group_status(record, 1, 3),
+    }
+
+
+def _with_actors(pool: Object, now: float, name: str, count: int) -> Object:
+    """A run with so many rollout actors, of whose steps two are known."""
+    limits = {"limits": {"nvidia.com/gpu": "1"}}
+    rollout = {
+        "gpusPerActor": 1,
+        "actors": {"min": 2, "max": 4, "static": 3},
+        "template": {"spec": {"containers": [{"name": "engine", "image": "engine:1", "resources": limits}]}},
+    }
+    obj = job_object(NAMESPACE, name, created=now - 900, pool=POOL, rollout=rollout)
+    node = "gpu-node-with-a-name-as-long-as-it-may-be-" + "n" * 21
+    actors = tuple(
+        Actor(number, node, 1, ActorState.RUNNING, now - 100, bound=now - 99) for number in range(count)
+    )
+    leaves = Actor(9, node, 1, ActorState.RECALLED, now - 90, f"{NAMESPACE}/{LENDER}", now + 5, now - 89)
+    rows = (
+        StepRow(7, now - 50, 12.0, 11.5, 20.0, 3, 3, 33.0, 32.0, 0, 0, 4.0, "LongestFirst", "Planned"),
+        StepRow(8, now - 30, 11.0, 11.5, 20.0, 2, 2, 22.0, 23.0, 5, 0, 9.0, "LongestFirst", "Planned"),
+    )
+    account = RolloutRecord(StepPlan(9, 2, "LongestFirst", "Planned", "2 actors are enough"), recent=rows)
+    record = replace(
+        judged(obj, healthy(1, 8), now - 20, pool), actors=(*actors, leaves), actor_starts=12, rollout=account
+    )
+    return with_record(obj, record, pool)
+
+
 def crowd(now: float) -> list[Object]:
     """Return 1,000 jobs with long names, one of them with 1,000 evals, and their pool."""
     pool = pool_object(POOL, _pool_status(now))
@@ -215,4 +312,7 @@ def crowd(now: float) -> list[Object]:
     return out
 
 
-__all__ = ["DENIED", "GAP_S", "NAMESPACE", "POOL", "EvalPoint", "crowd", "handovers", "hostile", "long_name"]
+__all__ = [
+    "BORROWER", "DENIED", "GAP_S", "GROUP", "LENDER", "NAMESPACE", "POOL", "RESIDENTS", "EvalPoint", "crowd",
+    "handovers", "hostile", "long_name", "sharers",
+]  # fmt: skip

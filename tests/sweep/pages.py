@@ -11,7 +11,19 @@ from controller.kube.errors import ApiError
 from controller.web.dashboard.access import KeyGate, Viewer
 from tests.support.dashboard_world import EVERYONE, KEY, LeasedApi, MemoryApi, Object, Running, running
 from tests.sweep import boxes
-from tests.sweep.hostile import DENIED, NAMESPACE, POOL, crowd, hostile, long_name
+from tests.sweep.hostile import (
+    BORROWER,
+    DENIED,
+    GROUP,
+    LENDER,
+    NAMESPACE,
+    POOL,
+    RESIDENTS,
+    crowd,
+    hostile,
+    long_name,
+    sharers,
+)
 from tests.sweep.words import faults_of
 
 WIDTHS = (390, 900, 1440)
@@ -39,6 +51,10 @@ OF_THE_SCENE = (
     *(f"{JOB}/{name}" for name in RUNS),
     f"{JOB}/{long_name(3)}?from=2000&to=4000", f"{JOB}/{long_name(6)}?rule=drawdown&p.maxDrop=-1&run=1",
     f"{JOB}/{long_name(6)}?rule=kDeclines&p.k=2&run=1",
+)  # fmt: skip
+SHARED = (
+    "/groups", f"/groups/{GROUP}", f"{JOB}/{RESIDENTS[0]}", f"{JOB}/{BORROWER}", f"{JOB}/{LENDER}",
+    f"/pools/{POOL}",
 )  # fmt: skip
 FEW = ("/", "/jobs", "/pools", "/savings", "/compare")
 CROWDED = ("/", "/jobs", "/jobs?page=20", f"/pools/{POOL}", "/savings", f"{JOB}/thousand")
@@ -93,7 +109,8 @@ def scenes(now: float, only: str | None = None) -> Iterator[list[Scene]]:
 
         made: dict[str, tuple[Callable[[], Running], Sequence[str]]] = {
             "hostile": (lambda: on(scene), OF_THE_SCENE),
-            "none": (lambda: on([]), FEW),
+            "shared": (lambda: on(sharers(now)), SHARED),
+            "none": (lambda: on([]), (*FEW, "/groups")),
             "one": (lambda: on(one), (*FEW, f"{JOB}/{long_name(2)}")),
             "1,000": (lambda: on(crowd(now)), CROWDED),
             "denied": (lambda: on(scene, DENIED), (*FEW, f"{JOB}/equal", f"/pools/{POOL}")),

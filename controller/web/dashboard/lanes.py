@@ -66,7 +66,7 @@ def lanes_svg(found: Lanes, prefix: str, narrow: bool) -> str:
         from matplotlib import dates
         from matplotlib.patches import Patch
 
-        figure = make(narrow, 90 + 26 * len(found.lanes))
+        figure = make(narrow, (110 if narrow else 90) + 26 * len(found.lanes))
         axis = figure.subplots()
         made: Any = dates  # its classes are not typed
         for place, lane in enumerate(found.lanes):
@@ -94,5 +94,6 @@ def lanes_svg(found: Lanes, prefix: str, narrow: bool) -> str:
             for kind, (colour, hatch) in KINDS.items()
             if kind in used
         ]
-        figure.legend(handles=patches, loc="outside lower left", ncols=len(patches), frameon=False)
+        columns = 3 if narrow else len(patches)  # on a phone in two rows: "leaves" stood beside the page
+        figure.legend(handles=patches, loc="outside lower left", ncols=columns, frameon=False)
         return svg.page_svg(figure, prefix, found.title, found.sentence())
