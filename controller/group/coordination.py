@@ -39,6 +39,7 @@ from controller.policy.sharing import (
 )
 from controller.policy.sharing import Refused as Told403
 from controller.policy.sharing import coordinator as co
+from controller.policy.wording import LASTED
 
 LOOK = 0.1  # s between looks at the time
 _KEEP_CHARGES = 5.0  # s
@@ -615,8 +616,8 @@ class Coordination:
                 self.lose(turn.token, f"its holder was silent for {idle:g} s", by_holder=True)
             elif now - (turn.granted or turn.begun) > most:
                 doing = f"function {state.function}" if state.phase is co.Phase.CALLING else state.phase.value
-                holds = state.phase is co.Phase.HELD
-                self.lose(turn.token, f"it lasted longer than {most:g} s ({doing})", by_holder=holds)
+                # Though its holder may be to blame: one whose turns are all too long trains nothing.
+                self.lose(turn.token, f"{LASTED} {most:g} s ({doing})")
 
 
 def _is_for(message: Any, token: Token | None, number: int | None) -> bool:

@@ -64,6 +64,8 @@ FOLDER_GONE = "was removed or emptied since the checkpoint folder was claimed"
 REPORTED_FIRST = "was reported before its checkpoint was saved"
 # The same of a step between others that lie there: a rotation that goes by age removes none of these.
 SKIPPED = "older ones lie there: it was not saved, or not removed for its age"
+# Of a turn in a worker group that was taken away for its length.
+LASTED = "it lasted longer than"
 # Of a trainer whose page answers, and that makes no steps.
 STANDS_STILL = "has made no step since (rlhf_step)"
 # Of a folder that holds what a checkpoint does, where none has the name of one.

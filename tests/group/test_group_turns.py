@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from controller.group.turn_log import replay
+from controller.policy.wording import LASTED
 from controller.web.tickets import Signer
 from evalstop_client.envelope import Array, decode, encode, joined
 from evalstop_client.group import CallRefused, Group, NoResidency, StateMoved
@@ -375,6 +376,16 @@ def test_each_turn_that_a_worker_loses_at_its_start_is_told_with_the_reason() ->
         assert found["failing"] > 0
         assert "start: " in found["whyLost"]
         assert "tests.group.families:Missing" in found["whyLost"]
+
+
+def test_turns_that_are_all_too_long_are_told_whoever_made_them_so() -> None:
+    """A trainer that kept each turn beyond its time lost 27 in a row, and nothing told it."""
+    with GroupPlane(members=1, TURN_SECONDS=1, IDLE_SECONDS=20) as plane:
+        plane.join("one")
+        for number in range(2):
+            token(plane, "one")
+            found = until(lambda n=number: _resident(plane, lost=n + 1), 30.0, "the turn is lost")
+            assert (found["lostInRow"], found["whyLost"]) == (number + 1, f"{LASTED} 1 s (Held)")
 
 
 def test_turns_that_their_holder_gives_up_are_no_failing_of_the_group(

@@ -238,6 +238,9 @@ def test_turns_that_are_all_lost_are_a_mark_with_the_reason_and_its_cure() -> No
         "worker group wg-3: each turn since 00:01:00 UTC is lost: start: ValueError: family: no functions"
     )
     assert one.whose == "the pool's owner"
+    long = replace(lost, loses=LosesTurns(60.0, "it lasted longer than 20 s (Held)"))
+    (one,) = (found for found in health(planned(RECORD, long).record, NOW) if found.mark is Mark.CRASHING)
+    assert "raise turnSeconds" in one.cure().text
     cure = one.cure().filled("a", "ns", "gold", "", one.message)
     assert cure.command == (
         "kubectl edit gpupool gold; kubectl delete jobs -n evalstop-workers -l evalstop.dev/group=wg-3"

@@ -17,6 +17,7 @@ from controller.policy.job.rotation import LEAVE_ALONE, remedy
 from controller.policy.wording import (
     ANEW,
     FOLDER_GONE,
+    LASTED,
     LINKS,
     MISNAMED,
     NO_CHECKPOINT,
@@ -225,6 +226,7 @@ BY_MESSAGE = (
     (_UNANSWERED, "only the pod itself reaches", "LoopbackOnly"),
     (frozenset({"NoPods"}), UNLABELLED, "PodsUnlabelled"),
     (frozenset({"ClaimMissing", "LocationNotMounted"}), "the trainer mounts", "ClaimMisnamed"),
+    (frozenset({"TurnsLost"}), LASTED, "TurnsTooLong"),
     (frozenset({"PodWaits"}), "Image", "ImageNotPulled"),
     (frozenset({"PodWaits"}), '" not found', "ObjectMissing"),
     (frozenset({"PodWaits"}), "' not found", "ObjectMissing"),
@@ -783,6 +785,12 @@ CURES: dict[str, Cure] = {
     "GroupNotReady": Cure(
         "see why that group took it in too late; it queues again by itself",
         f"kubectl get pods -n {GROUPS_NAMESPACE} -o wide",
+    ),
+    "TurnsTooLong": Cure(
+        "have the trainer do less in one turn, or release it sooner; or raise turnSeconds in spec.sharing of "
+        "the GPUPool, and delete the group's Job: it starts anew with it",
+        f"kubectl edit gpupool {{pool}}; kubectl delete jobs -n {GROUPS_NAMESPACE} "
+        "-l evalstop.dev/group=<group>",
     ),
     "TurnsLost": Cure(
         "correct what the reason names, the family's class or image in spec.sharing of the GPUPool, or what "
