@@ -337,6 +337,8 @@ def residency_sentence(job: Reading) -> str:
         text = f"{known.group} (family {asked.get('family', 'unknown')}), {how}"
         if (lost := residency.loses_turns(job.record)) is not None:
             text += f"; {lost.message.partition(': ')[2]}"
+        if (waits := residency.waits(job.record)) is not None:
+            text += f"; {waits[1].message.partition(': ')[2]}"
         text += "" if known.profiled else ", alone until enough steps of its kind are measured"
         if known.slowdown is not None:
             allowed = times_allowed(slowdown_limit(asked))

@@ -245,6 +245,10 @@ def _facts(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[tuple
     sizes = [f"{size['nodes']} x {counted(size['gpus'], 'GPU')}" for size in status.get("nodeSizes") or []]
     if sizes:
         yield "sizes", ", ".join(sizes)
+    for one in status.get("conditions") or ():
+        of_ready = (one["type"], one["status"]) == ("Ready", "True")
+        if of_ready and (text := str(one.get("message", "")).partition("; ")[2]):
+            yield "groups", text  # of another size than their families have by now
     yield "policy", union(spec.get("queuePolicy") or {"fifo": {}})
     yield "for", ", ".join(str(entry["name"]) for entry in spec.get("allowedNamespaces") or [])
     yield "mode cap", str(spec.get("modeCap") or "Enforce")

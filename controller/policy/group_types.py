@@ -54,6 +54,13 @@ class LosesTurns(NamedTuple):
     why: str
 
 
+class NotReady(NamedTuple):
+    """A group that is not ready: since when (s), and why it cannot start, code and message; "": it can."""
+
+    since: float
+    why: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class SharedTraining:
     """A job's wish for a residency, and what it has of one.

@@ -123,6 +123,7 @@ TIME_FIELDS = {
     "expires",
     "unanswered",
     "lost_since",
+    "waits_since",
 }
 
 

@@ -208,3 +208,6 @@ def test_turns_that_are_all_lost_are_told_with_the_reason() -> None:
     job = scene.resident("team-a", "math-a", lost_since=60.0, lost_why="start: no class")
     facts = dict(explanation.explain(job_view.read(job), NOW).facts)
     assert "a resident; each turn since 00:01:00 UTC is lost: start: no class" in facts["group"]
+    job = scene.resident("team-a", "math-a", waits_since=60.0, waits_why="FamilyNotFound: no family")
+    facts = dict(explanation.explain(job_view.read(job), NOW).facts)
+    assert "a resident; FamilyNotFound: no family" in facts["group"]

@@ -316,3 +316,34 @@ def test_how_a_pod_of_a_group_ends_is_told_to_the_job_that_waits(monkeypatch: py
     w.changed(PODS, "wg-3-2-0", status={"phase": "Running"}, metadata=w.the(PODS, "wg-3-2-0")["metadata"])
     w.passes(2)
     assert w.reports.seen(job["metadata"]["uid"], record(job["status"])).trouble == told
+
+
+def test_a_group_that_cannot_start_again_is_told_to_its_residents_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    w = World(monkeypatch)
+
+    def pool(replicas: int) -> None:
+        sharing = {"families": [scene.FAMILY | {"replicas": replicas}], "maxResidents": 3}
+        found = GPUPool.model_validate(pool_object(sharing=sharing))
+        monkeypatch.setattr(w.cluster, "pool", lambda name: found)
+
+    def told() -> Any:
+        job = w.the(RLHFJOBS, "math-a")
+        return w.reports.seen(job["metadata"]["uid"], record(job["status"])).unready
+
+    pool(scene.FAMILY["replicas"])
+    hears()(w)
+    w.passes(3)
+    assert told() is None
+    pool(scene.FAMILY["replicas"] + 1)
+    w.passes(3)
+    assert told() is None, "it goes on"
+    for kind, name in ((JOBS, "wg-3-2"), (PODS, "wg-3-2-0"), (PODS, "wg-3-2-1")):
+        w.gone(kind, name)
+    w.passes(3)
+    assert told().why.startswith("FamilyNotFound: GPUPool 'research' has no family ")
+    pool(scene.FAMILY["replicas"])
+    w.changed(GPUPOOLS, scene.POOL["metadata"]["name"], metadata=scene.POOL["metadata"] | {"generation": 78})
+    w.passes(3)
+    assert told().why.startswith("JobRefused: "), "its template asks for no GPUs: the family is there again"

@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from controller import names
+from controller.cli import pools
+from controller.cli.terminal import Terminal
 from controller.operator.reconcile import pool_status
 from controller.operator.reconcile.pool_status import Surroundings
+from controller.policy.group_types import FamilyTerms, GroupView, PoolSharing
 from controller.policy.pool.handovers import Handover
 from controller.policy.pool.plan import plan_pool
 from controller.policy.types import (
@@ -208,3 +211,20 @@ def test_a_pool_says_that_nobody_schedules_its_pods_while_it_is_so() -> None:
     (found,) = told(2)
     assert (found["status"], found["reason"]) == ("False", "NoScheduler")
     assert "2 jobs" in found["message"]
+
+
+@pytest.mark.parametrize(
+    ("replicas", "closing", "told"),
+    [(1, False, False), (2, False, True), (2, True, False), (None, False, True)],
+)
+def test_a_pool_tells_its_groups_of_a_size_that_their_family_has_no_more(
+    replicas: int | None, closing: bool, told: bool
+) -> None:
+    families = () if replicas is None else (FamilyTerms("dense", replicas, 4, 100, 0, 100),)
+    group = GroupView("wg-3", "dense", 1, 4, ("n1",), closing=closing, opened=NOW.timestamp())
+    ready = condition(status(snapshot(sharing=PoolSharing(families, groups=(group,)))), "Ready")
+    assert (ready["status"], ready["reason"]) == ("True", "Planned")
+    assert ("no longer of the size of group wg-3 ('dense', 1 x 4 GPUs)" in ready["message"]) is told
+    page = pools.page({"spec": {}, "status": {"conditions": [ready]}}, 0.0, Terminal())
+    text = " ".join(" ".join(page).split())
+    assert ("groups spec.sharing.families: no longer of the size" in text) is told

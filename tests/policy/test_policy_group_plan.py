@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.policy.group_types import SILENT
+from controller.policy.group_types import SILENT, NotReady
 from controller.policy.job import PodTrouble
 from controller.policy.pool.group_plan import (
     IDLE,
@@ -21,6 +21,7 @@ from controller.policy.pool.group_plan import (
     ask_again,
     errands,
     plan_group,
+    unready,
     waits,
 )
 from controller.policy.pool.group_record import GroupRecord, GroupResident, closed
@@ -50,6 +51,8 @@ def why(record: GroupRecord) -> tuple[bool, str]:
         (NEW, GroupSight(2), True, (), False, "WaitingForNodes"),
         (NEW, GroupSight(2, (1,), 1, ("p0", ""), 1), False, (), False, "WaitingForNodes"),
         (NEW, GroupSight(2, problem=("JobRefused", "no")), False, (), False, "JobRefused"),
+        # its Job is there: its start needs the family no more
+        (NEW, GroupSight(2, (1,), 1, problem=("FamilyNotFound", "no")), False, (), False, "WaitingForNodes"),
         (BOUND, RUNS, False, (), False, "Starting"),
         (BOUND, replace(RUNS, heard=GRANTS), False, (), False, "GrantsTurns"),
         # a member is lost: the Job goes, and the next start waits for the end of its last pod
@@ -293,6 +296,24 @@ def test_turns_that_are_all_lost_are_told_once_with_the_reason_and_taken_back() 
 
 def replace_heard(why: str) -> GroupHeard:
     return GRANTS._replace(failing=((ONE.name, why), ("of-another", "x")))
+
+
+@pytest.mark.parametrize(
+    ("record", "sight", "told"),
+    [
+        (GRANTED, GroupSight(2, problem=("FamilyNotFound", "no")), NotReady(9.0, "FamilyNotFound: no")),
+        (NEW, GroupSight(2, problem=("StepsNotServed", "no")), NotReady(9.0, "StepsNotServed: no")),
+        (GRANTED, GroupSight(2), NotReady(9.0)),
+        (BOUND, RUNS, NotReady(9.0)),
+        (BOUND, replace(RUNS, heard=GRANTS), None),
+        (closed(BOUND, "Empty", "m"), RUNS, None),
+    ],
+)
+def test_what_residents_of_a_group_that_is_not_ready_are_told(
+    record: GroupRecord, sight: GroupSight, told: NotReady | None
+) -> None:
+    assert unready(record) is None, "nothing was written of it"
+    assert unready(step(record, sight).record) == told
 
 
 def test_ends_of_its_pods_are_told_once_each_until_it_is_ready() -> None:

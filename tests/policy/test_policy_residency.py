@@ -6,11 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from controller.policy.group_types import LosesTurns, MeasuredSlowness, ResidencyTerms, SharedTraining
-from controller.policy.job.marks import Mark, health
+from controller.policy.group_types import (
+    LosesTurns,
+    MeasuredSlowness,
+    NotReady,
+    ResidencyTerms,
+    SharedTraining,
+)
+from controller.policy.job.marks import Mark, health, state_reason
 from controller.policy.job.plan import plan_job
 from controller.policy.job.record import (
     AdmissionRecord,
+    Condition,
     JobRecord,
     PodTrouble,
     Preempting,
@@ -321,3 +328,52 @@ def test_a_job_that_gives_its_residency_up_says_how_the_groups_pods_ended() -> N
     assert plan.record.residency.trouble == ENDED
     text = "queues again; pod wg-3-1-0 ended with exit code 1: NVML does not answer"
     assert any(text in event.message for event in plan.events)
+
+
+NO_FAMILY = "FamilyNotFound: GPUPool 'gold' has no family 'dense' any more of 1 member with 1 GPU each"
+COLD = RESTS, ()
+
+
+@pytest.mark.parametrize(
+    ("record", "unready", "reason", "warned_after", "command"),
+    [
+        (RECORD, NotReady(960.0, NO_FAMILY), "GroupCannotStart", 0.0, "kubectl edit gpupool gold"),
+        (STARTS, NotReady(960.0, NO_FAMILY), "GroupCannotStart", 0.0, "kubectl edit gpupool gold"),
+        (RECORD, NotReady(960.0), "WaitingForGroup", 300.0, "evalstop groups wg-3"),
+        (STARTS, NotReady(960.0), None, 0.0, ""),  # condition Running says so
+    ],
+)
+def test_a_resident_tells_that_its_group_is_not_ready_and_why_it_cannot_start(
+    record: JobRecord, unready: NotReady, reason: str | None, warned_after: float, command: str
+) -> None:
+    given = (RUNS, PODS) if record is RECORD else COLD
+    seen = GroupSeen("wg-3", unready=unready)
+    plan = planned(record, seen, *given)
+    found = [one for one in health(plan.record, 960.0) if one.mark is Mark.NOT_STARTING]
+    assert [(one.reason, one.since, one.due - one.since) for one in found] == (
+        [(reason, 960.0, warned_after)] if reason is not None else []
+    )
+    if reason is None:
+        return
+    (one,) = found
+    assert one.message.startswith("worker group wg-3: ")
+    assert one.message.endswith(unready.why)
+    assert one.cure().filled("a", "ns", "gold", "", one.message).command == command
+    assert state_reason(plan.record) == reason
+    if record is STARTS:
+        assert plan.record.condition("Running").message.endswith("; " + unready.why)
+    # It is written once; what is not known of the group takes nothing back, and its being ready does.
+    again = planned(plan.record, replace(seen, unready=unready._replace(since=970.0)), *given).record
+    assert again.residency == plan.record.residency
+    assert planned(plan.record, None, *given).record.residency == plan.record.residency
+    after = planned(plan.record, GroupSeen("wg-3", joined=True), *given).record
+    assert after.residency == HOME
+    assert not [one for one in health(after, NOW) if one.mark is Mark.NOT_STARTING]
+
+
+def test_a_run_whose_group_is_not_ready_is_not_told_to_see_after_its_evals() -> None:
+    read = Condition("MetricsAvailable", False, "NoNewEvals", "none for 300 s", 900.0)
+    record = replace(RECORD, conditions=(read,))
+    assert [one.reason for one in health(record, NOW)] == ["NoNewEvals"]
+    waits = replace(record, residency=replace(HOME, waits_since=960.0, waits_why=NO_FAMILY))
+    assert [one.reason for one in health(waits, NOW)] == ["GroupCannotStart"]

@@ -23,6 +23,7 @@ from controller.api.values import timestamp
 from controller.operator.reconcile import fleet
 from controller.operator.reconcile.fleet import PoolCondition
 from controller.operator.state.nodes import node_of
+from controller.policy.group_types import PoolSharing
 from controller.policy.job import STUCK_AFTER
 from controller.policy.pool import RESERVATIONS_MAX, Handover, free_gpus
 from controller.policy.queueing.quota_ledger import usage
@@ -171,11 +172,27 @@ def queue_ready(problem: Problem | None) -> PoolCondition:
 
 def _ready(snapshot: PoolSnapshot) -> PoolCondition:
     if snapshot.nodes:
-        return PoolCondition(
-            "Ready", True, "Planned", f"jobs are admitted to {counted(len(snapshot.nodes), 'node')}"
-        )
+        message = f"jobs are admitted to {counted(len(snapshot.nodes), 'node')}"
+        told = "; ".join(filter(None, (message, outgrown(snapshot.sharing))))
+        return PoolCondition("Ready", True, "Planned", told[:MESSAGE_MAX])
     message = "spec.nodeSelector: no ready and schedulable node matches that no older GPUPool has"
     return PoolCondition("Ready", False, "NoUsableNodes", message)
+
+
+def outgrown(sharing: PoolSharing | None) -> str:
+    """Return which of a pool's groups have members of a size that their family has no more; "": none."""
+    if sharing is None:
+        return ""
+    sizes = {one.name: (one.replicas, one.gpus) for one in sharing.families}
+    others = [g for g in sharing.groups if not g.closing and sizes.get(g.family) != (g.replicas, g.gpus)]
+    if not others:
+        return ""
+    groups = some([f"{g.name} ({g.family!r}, {g.replicas} x {counted(g.gpus, 'GPU')})" for g in others], 3)
+    which = agreeing(len(others), "group", "groups")
+    return (
+        f"spec.sharing.families: no longer of the size of {which} {groups}: one whose pods are lost cannot "
+        "start again; give the family its replicas and gpusPerReplica back, or let the residents end"
+    )
 
 
 def _quotas(snapshot: PoolSnapshot, plan: PoolPlan) -> tuple[QuotaUse, ...]:

@@ -31,7 +31,7 @@ from controller.policy.group_types import (
     slowdown_limit,
 )
 from controller.policy.job import LAST_WORDS, GroupSeen, JobRecord, ResidencyRecord, residency
-from controller.policy.pool import GroupRecord, profile_of
+from controller.policy.pool import GroupRecord, profile_of, unready
 from controller.policy.sharing import Pace, Paces, ReportedTurn, Slowness, TurnsOf, due, gpu_seconds, look
 from controller.policy.types import JobKey
 from controller.untrusted_text import one_line
@@ -274,6 +274,7 @@ class Groups:
             profiled=kind in self._profiles or known.profiled,
             loses=loses,
             trouble=group.trouble if group.ready_at is None else None,
+            unready=unready(group),
         )
 
     # -- what is measured -----------------------------------------------------------------------------------

@@ -148,6 +148,7 @@ _OF_THE_POOL = frozenset(
         "AtQuotaLimit",
         "CappedOff",
         "GPUsUsedByOthers",
+        "GroupCannotStart",
         "GroupCrashes",
         "GroupPodWaits",
         "NamespaceNotAllowed",
@@ -174,6 +175,7 @@ _OF_THE_CLUSTER = frozenset(
         "StepsNotServed",
         "StoreUnreachable",
         "WaitingForController",
+        "WaitingForGroup",
     }
 )
 
@@ -223,6 +225,7 @@ BY_MESSAGE = (
     (_MISSING, REPORTED_FIRST, "ReportedFirst"),
     (_MISSING, SKIPPED, "NotSaved"),
     (frozenset({"StoreUnreachable"}), "the template names", "OtherFolder"),
+    (frozenset({"WaitingForGroup"}), "it is not ready", "GroupStartsAnew"),
     (_UNANSWERED, "only the pod itself reaches", "LoopbackOnly"),
     (frozenset({"NoPods"}), UNLABELLED, "PodsUnlabelled"),
     (frozenset({"ClaimMissing", "LocationNotMounted"}), "the trainer mounts", "ClaimMisnamed"),
@@ -798,6 +801,15 @@ CURES: dict[str, Cure] = {
         "residents go on from their checkpoints",
         f"kubectl edit gpupool {{pool}}; kubectl delete jobs -n {GROUPS_NAMESPACE} "
         "-l evalstop.dev/group=<group>",
+    ),
+    "GroupCannotStart": Cure(
+        "have the pool's owner correct the family as the message says (of FamilyNotFound: give it its "
+        "replicas and gpusPerReplica back); the group then starts by itself, and its residents go on",
+        "kubectl edit gpupool {pool}",
+    ),
+    "GroupStartsAnew": Cure(
+        "it starts anew by itself, and the job goes on in it; see what it waits for",
+        "evalstop groups <group>",
     ),
     "GroupCrashes": Cure(_FAMILY, _FAMILY_PODS),
     "GroupPodWaits": Cure(_FAMILY, _FAMILY_PODS),

@@ -226,6 +226,11 @@ def _marks(record: JobRecord) -> Iterator[Finding]:
         assert record.residency is not None
         since = record.residency.lost_since or 0.0
         yield Finding(Mark.CRASHING, *lost, since, since)
+    if trains(record) and (waits := residency.waits(record)) is not None:
+        since, told = waits
+        # Nothing but the family, or the operator's settings, explains that it cannot start.
+        wait = 0.0 if told.reason == residency.CANNOT_START else min(START_AFTER, record.first_eval)
+        yield Finding(Mark.NOT_STARTING, *told, since, since + wait)
     yield from _stop(record, conditions)
     if (held := residency.held(record)) is not None:
         assert record.residency is not None
@@ -331,7 +336,7 @@ def _watching(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[F
     if read is not None and not read.status and read.reason in RUN_ON:
         since = max(read.since, begun)
         yield Finding(Mark.STUCK, read.reason, read.message, since, since + RUN_ON_AFTER)
-    elif read is not None and not read.status and not off and record.pod_trouble is None:
+    elif read is not None and not read.status and not off and not _without_evals(record):
         since = max(read.since, begun)
         certain = key_of(read.reason, read.message) in CERTAIN_UNWATCHED
         wait = _pods_away(record, begun) if read.reason == _NO_PODS else record.first_eval
@@ -375,6 +380,11 @@ def _watching(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[F
         mark = Mark.UNWATCHED if asked.reason in _UNREAD else Mark.UNSAFE
         mark = Mark.WOULD_STOP if asked.reason == "StopBudgetSpent" else mark
         yield _of(mark, asked, UNSAFE_AFTER)
+
+
+def _without_evals(record: JobRecord) -> bool:
+    """Return whether another mark says why no eval can come: its pods do not run, or its group does not."""
+    return record.pod_trouble is not None or residency.waits(record) is not None
 
 
 def _pods_away(record: JobRecord, begun: float) -> float:

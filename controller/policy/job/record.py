@@ -723,6 +723,12 @@ class ResidencyRecord:
         "How a pod of the group ended, or what it waits for, before the group had taken the job in; it stays "
         "while the job waits for another group.",
     ] = None
+    waits_since: Annotated[
+        Time | None,
+        "Since when the group cannot start, or is not ready that had taken the job in; absent: it is ready, "
+        "or has not been yet.",
+    ] = None
+    waits_why: Annotated[Message, "Why it cannot start; empty: it starts."] = ""
 
 
 @dataclass(frozen=True, slots=True)

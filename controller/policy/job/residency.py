@@ -30,6 +30,7 @@ WAITING = "WaitingForGroup"
 HELD = "ResidencyStuck"
 NO_ANSWER, NOT_TAKEN_IN = GIVEN_UP = "GroupDoesNotAnswer", "GroupNotReady"
 TURNS_LOST = "TurnsLost"
+CANNOT_START = "GroupCannotStart"
 CRASHES, POD_WAITS = "GroupCrashes", "GroupPodWaits"  # before the group is ready
 NOT_IN_MOST = 8  # groups that are remembered as left because somebody there was too slow
 
@@ -67,7 +68,7 @@ def ready(context: PlanContext) -> bool:
         return True
     group = known.group if known is not None else ""
     message = f"its pods start once worker group {group} is ready"
-    told = (message, _silence(seen, group), _in_words(_trouble_of(seen, group)))
+    told = (message, _silence(seen, group), _stands_against(seen, group), _in_words(_trouble_of(seen, group)))
     context.conditions.set(c.RUNNING, False, WAITING, "; ".join(filter(None, told)))
     return False
 
@@ -99,6 +100,11 @@ def _trouble_of(seen: GroupSeen | None, group: str) -> PodTrouble | None:
     return seen.trouble if seen is not None and seen.name == group else None
 
 
+def _stands_against(seen: GroupSeen | None, group: str) -> str:
+    unready = seen.unready if seen is not None and seen.name == group else None
+    return unready.why if unready is not None else ""
+
+
 def _in_words(trouble: PodTrouble | None) -> str:
     return "" if trouble is None else pod_sentence(trouble)
 
@@ -126,7 +132,7 @@ def noted(made: Plan, observed: Observed, before: JobRecord) -> Plan:
         leaves = known.leaving or not stays
         silent = seen.unanswered if leaves else None
         entry = replace(known, joined=known.joined or seen.joined, leaving=leaves, unanswered=silent)
-        entry = _with_trouble(_with_losses(entry, seen), seen)
+        entry = _with_wait(_with_trouble(_with_losses(entry, seen), seen), seen)
         if record.evals_seen != before.evals_seen or not stays:
             entry = _with_figures(entry, seen)
         if entry != known:
@@ -161,6 +167,28 @@ def _with_losses(entry: ResidencyRecord, seen: GroupSeen) -> ResidencyRecord:
         return entry
     since, why = seen.loses or (None, "")
     return replace(entry, lost_since=since, lost_why=why)
+
+
+def waits(record: JobRecord) -> tuple[float, Problem] | None:
+    """Return since when a job waits for its group to be ready, and as it is told; None: it does not, or its
+    pods have not started yet and nothing stands against the group's start."""
+    known = record.residency
+    if known is None or not known.group or known.leaving or known.waits_since is None:
+        return None
+    which = f"worker group {known.group}"
+    if known.waits_why:
+        return known.waits_since, Problem(CANNOT_START, f"{which}: {known.waits_why}")
+    return known.waits_since, Problem(WAITING, f"{which}: it is not ready; the job's turns go on once it is")
+
+
+def _with_wait(entry: ResidencyRecord, seen: GroupSeen) -> ResidencyRecord:
+    """Return the entry with what is told of a group that is not ready. Of one that starts, a job whose pods
+    wait for it tells that itself."""
+    found = seen.unready
+    if found is None or not (found.why or entry.joined):
+        return entry if entry.waits_since is None else replace(entry, waits_since=None, waits_why="")
+    since = found.since if entry.waits_since is None else entry.waits_since
+    return replace(entry, waits_since=since, waits_why=found.why)
 
 
 def group_trouble(record: JobRecord) -> tuple[PodTrouble, Problem] | None:

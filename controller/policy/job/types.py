@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from controller.policy.actor_types import Actor, RolloutTerms
-from controller.policy.group_types import NOT_SLOW, LosesTurns, MeasuredSlowness, ResidencyTerms
+from controller.policy.group_types import NOT_SLOW, LosesTurns, MeasuredSlowness, NotReady, ResidencyTerms
 from controller.policy.job.actors import ActorSeen
 from controller.policy.job.event import Event
 from controller.policy.job.record import (
@@ -399,6 +399,7 @@ class GroupSeen:
         problem: how the newest question to it failed.
         loses: it loses each of the job's turns; None: it does not.
         trouble: how a pod of it ended, or what it waits for, while it is not ready.
+        unready: it is not ready; None: it is, or closes.
     """
 
     name: str
@@ -411,6 +412,7 @@ class GroupSeen:
     problem: str = ""
     loses: LosesTurns | None = None
     trouble: PodTrouble | None = None
+    unready: NotReady | None = None
 
 
 @dataclass(frozen=True, slots=True)

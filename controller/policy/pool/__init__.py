@@ -35,7 +35,7 @@ SHOWS = {
     "delegates": "DELEGATIONS",
     "demotion": "LOWEST REASON give_way",
     "gpu_accounting": "free_gpus",
-    "group_plan": "Errand GroupHeard GroupSight GroupStep ask_again errands plan_group waits",
+    "group_plan": "Errand GroupHeard GroupSight GroupStep ask_again errands plan_group unready waits",
     "group_record": "ANSWERS COUNTS ENDS GroupRecord GroupResident closed group_view restarted "
     "with_residents",
     "groups": "shares",

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from controller.policy.group_types import SILENT
+from controller.policy.group_types import SILENT, NotReady
 from controller.policy.job import Condition, PodTrouble, pod_sentence, residency
 from controller.policy.pool.group_record import (
     ANSWERS,
@@ -29,6 +29,7 @@ from controller.policy.wording import silent_since
 
 READY = "Ready"
 SILENCE = "GroupDoesNotAnswer"
+NO_START = frozenset({"FamilyNotFound", "JobRefused", "StepsNotServed"})  # why no Job of it can be made
 # s until a group is asked again:
 SOON = 0.5  # somebody comes or leaves, or it is not ready
 MEASURE = 2.0  # a kind of jobs is measured
@@ -162,6 +163,15 @@ def waits(record: GroupRecord, heard: GroupHeard | None) -> bool:
     return any(one.name in heard.gone or one.leaving or not one.joined for one in record.residents)
 
 
+def unready(record: GroupRecord) -> NotReady | None:
+    """Return what its residents are told of a group that is not ready; None: it is, or closes."""
+    ready = record.condition(READY)
+    if record.ready_at is not None or record.closing or ready is None or ready.status:
+        return None
+    against = ready.reason in NO_START
+    return NotReady(ready.since, f"{ready.reason}: {ready.message}"[:MESSAGE_MAX] if against else "")
+
+
 def ask_again(
     record: GroupRecord,
     heard: GroupHeard | None,
@@ -245,7 +255,7 @@ def _told(record: GroupRecord, sight: GroupSight, generation: int, now: float) -
         found = False, code, pod_sentence(record.trouble)
     elif record.members:
         found = False, "Starting", "its pods have their nodes, and are not ready yet"
-    elif sight.problem is not None:
+    elif sight.problem is not None and record.number not in sight.starts:  # else its Job is there
         found = False, *sight.problem
     elif record.number not in sight.starts and now < record.starts_at:
         pause = record.starts_at - record.opened
