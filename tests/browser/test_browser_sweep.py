@@ -78,7 +78,8 @@ def test_a_page_of_the_hostile_scene(tabs: Tabs, wild: Scene, path: str, width: 
 def test_groups_and_runs_with_actors_of_the_hostile_scene(tabs: Tabs) -> None:
     with running(sharers(time.time())) as board:
         scene = Scene("shared", board, ())
-        assert [fault for path in pages.SHARED for fault in seen(tabs, scene, path, 390)] == []
+        looks = [(path, width) for path in pages.SHARED for width in pages.WIDTHS]
+        assert [fault for path, width in looks for fault in seen(tabs, scene, path, width)] == []
 
 
 @pytest.mark.parametrize("path", ["/jobs", f"{JOB}/{long_name(6)}"])
