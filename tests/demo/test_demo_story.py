@@ -26,8 +26,11 @@ from deploy.local.report import silent
 
 
 def hurried(given: Cast) -> Cast:
-    """The same runs at twice their pace: as long as they last here, nothing else about them changes."""
-    faster = {"--step-seconds=0.2": "--step-seconds=0.1", "--linger-seconds=12": "--linger-seconds=8"}
+    """The same runs at a third more than their pace: as long as they last here, nothing else about them changes.
+
+    Not at twice: beside the rest of the suite a stop then takes so long that an eval may rise in between.
+    """
+    faster = {"--step-seconds=0.2": "--step-seconds=0.15", "--linger-seconds=12": "--linger-seconds=9"}
     jobs = []
     for job, role in given.jobs:
         changed: dict[str, Any] = copy.deepcopy(dict(job))
