@@ -26,7 +26,7 @@ from deploy.local.report import silent
 
 
 def hurried(given: Cast) -> Cast:
-    """The same runs at a third more than their pace: as long as they last here, nothing else about them changes.
+    """The same runs at a third more than their pace: as long as they last, nothing else about them changes.
 
     Not at twice: beside the rest of the suite a stop then takes so long that an eval may rise in between.
     """
