@@ -175,7 +175,6 @@ _OF_THE_CLUSTER = frozenset(
         "StepsNotServed",
         "StoreUnreachable",
         "WaitingForController",
-        "WaitingForGroup",
     }
 )
 
