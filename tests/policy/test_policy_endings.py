@@ -701,7 +701,8 @@ def test_a_run_whose_pods_were_orphaned_is_not_resumed_beside_them() -> None:
     world.settle()
     assert job.started == [1]
     assert job.record.finished == "Failed"
-    worst = health(job.record, world.now)[0]
+    failed, worst = health(job.record, world.now)[:2]
+    assert failed.mark is Mark.FAILED, "as its state is; what keeps it from going on is told beside it"
     assert (worst.mark, worst.reason, worst.warning) == (Mark.REFUSED, "OrphanedPods", True)
     cure = worst.cure().filled("a", "ns", "pool", "", worst.message)
     assert cure.command == "kubectl delete pods -n ns a-0-old a-1-old"
