@@ -142,33 +142,48 @@ async def operator_away(api: CallerApi, now: float) -> str:
     "": nothing of it is so, or the caller may not read that Lease, or it is installed elsewhere.
     """
     try:
-        lease = await api.get(LEASES, names.OPERATOR, names.NAMESPACE)
-    except NotFound:
-        return await rivals(api, now)
+        found = await _leases(api)
     except ApiError:
-        return ""
-    return await rivals(api, now) or left(lease, now)
+        try:
+            found = [await api.get(LEASES, names.OPERATOR, names.NAMESPACE)]
+        except ApiError:
+            return ""
+    if told := _rivals(found, now):
+        return f"{told}; see evalstop doctor"
+    return next((left(one, now) for one in found if _namespace(one) == names.NAMESPACE), "")
 
 
 async def rivals(api: CallerApi, now: float) -> str:
     """Return the sentence that operators are at work by Leases in several namespaces; "": they are not, or
     the caller may not list Leases of all namespaces. ``now``: s."""
     try:
-        found, _ = await api.list(LEASES, None, fields=f"metadata.name={names.OPERATOR}")
+        return _rivals(await _leases(api), now)
     except ApiError:
         return ""
+
+
+async def _leases(api: CallerApi) -> list[Object]:
+    """Return the Leases by which operators are at work, of all namespaces."""
+    found, _ = await api.list(LEASES, None, fields=f"metadata.name={names.OPERATOR}")
+    return [lease for lease in found if lease["metadata"]["name"] == names.OPERATOR]
+
+
+def _namespace(lease: Object) -> str:
+    return str(lease["metadata"].get("namespace", ""))
+
+
+def _rivals(leases: list[Object], now: float) -> str:
     alive = sorted(
-        (str(lease["metadata"].get("namespace", "")), str(lease["spec"]["holderIdentity"]))
-        for lease in found
-        if lease["metadata"]["name"] == names.OPERATOR and renewed_lately(lease, now)
+        (_namespace(lease), str(lease["spec"]["holderIdentity"]))
+        for lease in leases
+        if renewed_lately(lease, now)
     )
     if len(alive) < 2:
         return ""
     who = ", ".join(f"{holder} by that of namespace {namespace}" for namespace, holder in alive)
     return (
         f"{len(alive)} operators are at work in this cluster, each by a Lease {names.OPERATOR} of its own "
-        f"({who}): each undoes what the other decides, and what is shown of a run may be either's; see "
-        "evalstop doctor"
+        f"({who}): each undoes what the other decides, and what is shown of a run may be either's"
     )
 
 

@@ -103,7 +103,7 @@ async def operator(api: CallerApi, namespace: str) -> AsyncIterator[Finding]:
     needs."""
     operators = called(await deployments(api, namespace), OPERATOR)
     if len(operators) < 2 and (told := await rivals(api, time.time())):
-        yield wrong("operator", told.removesuffix("; see evalstop doctor"), ONE)
+        yield wrong("operator", told, ONE)
     if not operators:
         try:
             led = [finding async for finding in _lease(api, namespace)]
