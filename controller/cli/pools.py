@@ -166,13 +166,13 @@ MOST_ELSEWHERE = 4  # runs that are named
 def elsewhere(pool: Object, jobs: Iterable[Reading], nodes: list[Object]) -> str:
     """Return which runs hold GPUs of nodes that their pool does not count, since no new pod may go there or
     they are its own no more, or are planned on such; "": none is, or the nodes are not known."""
+    from controller.operator.state.nodes import selector_of, selects
     from controller.policy.job import nodes_of
 
-    wanted = {one["key"]: one.get("value", "") for one in at(pool, "spec", "nodeSelector") or []}
+    wanted = selector_of(pool)
     closed = {}
     for node in nodes:
-        labels = node["metadata"].get("labels") or {}
-        if any(labels.get(key) != value for key, value in wanted.items()):
+        if not selects(wanted, node):
             closed[node["metadata"]["name"]] = "not of the pool"
         elif at(node, "spec", "unschedulable"):
             closed[node["metadata"]["name"]] = "cordoned"
