@@ -24,6 +24,7 @@ from controller.policy.job import (
     LonePeak,
     Mark,
     alone_best,
+    ended_early,
     evidence,
     found_gone,
     lone_peak,
@@ -276,13 +277,11 @@ def _lay_there(record: JobRecord) -> int:
 
 
 def _ended_there(record: JobRecord, found: tuple[Finding, ...]) -> str:
-    """Return that a run ended by itself well before its last step, a clause; "": it did not, or its last part
-    was not seen.
-
-    It may be meant so. But a shell without `pipefail` ends with 0 too where the trainer crashed.
+    """Return that a run ended by itself before its last steps, a clause; "": it did not, or its last part was
+    not seen. Told from nearer to its end on than where it is remarked (`ended_early.complaint`).
     """
-    far = record.progress
-    if far is None or record.finished != "Complete" or record.decision is not None:
+    far = ended_early.ended_by_itself(record)
+    if far is None:
         return ""
     if far.step > ENDED_EARLY * far.total_steps or any(one.mark is Mark.UNWATCHED for one in found):
         return ""

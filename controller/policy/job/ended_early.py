@@ -7,17 +7,22 @@ last part was not read is another thing (`unread.end_unseen`).
 
 from __future__ import annotations
 
-from controller.policy.job.record import JobRecord
+from controller.policy.job.record import JobRecord, RunProgress
 from controller.policy.wording import how_far
 
 ENDED_EARLY = "EndedEarly"
 SHARE = 0.5  # of its steps: a fast trainer may make many between the last look at its page and its end
 
 
+def ended_by_itself(record: JobRecord) -> RunProgress | None:
+    """Return how far a run was seen that completed, and that nobody stopped; None: there is none of that."""
+    return record.progress if record.finished == "Complete" and record.decision is None else None
+
+
 def complaint(record: JobRecord) -> str:
     """Return in a sentence how far a run had come that completed early; "": it did not, or nobody knows."""
-    far = record.progress
-    if record.finished != "Complete" or record.decision is not None or far is None:
+    far = ended_by_itself(record)
+    if far is None:
         return ""
     step = max(far.step, record.evals[-1].step if record.evals else 0)
     if step > SHARE * far.total_steps:
