@@ -120,8 +120,9 @@ class Frames:
                 while self._kept and self._kept[0][0] <= at:
                     self._bytes -= len(self._kept.popleft()[1])  # the client has it
                 if not self._kept:
-                    try:
-                        await asyncio.wait_for(self._changed.wait(), left)
+                    try:  # no `wait_for`: cancelled twice, it leaves before the lock is taken again
+                        async with asyncio.timeout(left):
+                            await self._changed.wait()
                     except TimeoutError:
                         return
                     continue

@@ -38,8 +38,9 @@ class View:
 
     async def follow(self) -> None:
         await self.broken.wait()
-        self.broken.clear()
-        raise Failure(Exit.UNREACHABLE, "no answer from the API server")
+        if self.back.is_set():
+            await asyncio.Event().wait()
+        raise Failure(Exit.UNREACHABLE, "no answer from the API server")  # each time until it is back
 
 
 class Cluster:

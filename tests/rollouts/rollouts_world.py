@@ -54,6 +54,15 @@ def until(condition: Callable[[], Any], what: str, seconds: float = 60.0) -> Any
     raise AssertionError(f"not within {seconds:.0f} s: {what}")
 
 
+def counted(step: dict[str, Any]) -> int | None:
+    """Return a recorded step's tokens by its actors' own counters; None: one of them was not in time.
+
+    A step waits 2 s for the counters of those that have ended, no longer: on a slow machine one is missing.
+    """
+    asked = [actor for actor in step["actors"] if actor["asked"]]
+    return sum(a["tokens"] for a in asked) if all("tokens" in a for a in asked) else None
+
+
 class TokensNamePods:
     """Identity: the token ``pod:UID`` is the pod UID's."""
 

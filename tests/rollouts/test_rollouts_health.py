@@ -47,6 +47,25 @@ def test_who_reads_frames_goes_when_the_process_ends() -> None:
     assert asyncio.run(asyncio.wait_for(play(), 30)) == [b"end"]
 
 
+def test_a_reader_that_is_cut_off_twice_leaves_the_frames_to_the_next() -> None:
+    """A server cancels the answer to a client that went, and again until it has ended."""
+
+    async def play() -> list[bytes]:
+        frames = Frames(cast("Engine", None))
+        reading = asyncio.ensure_future(anext(frames.read(None, 600.0), b"end"))
+        await asyncio.sleep(0.01)  # it waits for a frame
+        async with frames._changed:  # somebody writes one meanwhile
+            for _ in range(2):
+                reading.cancel()
+                await asyncio.sleep(0)
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        await frames.close()
+        return [line async for line in frames.read(None, 600.0)]
+
+    assert asyncio.run(asyncio.wait_for(play(), 30)) == []
+
+
 class Answers(Registrar):
     """Registers what is there: what each asking gives, None for nothing yet."""
 
