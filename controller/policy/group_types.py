@@ -16,6 +16,7 @@ from controller.policy.stored import WHERE_USED
 
 GROUPS_NAMESPACE = "evalstop-workers"  # of every group's pods
 SILENT = 30.0  # s without an answer, after which a group that was ready takes no newcomers
+STAYS = 20  # steps in a row slower than allowed, after which the last one that came has to go
 LOST_IN_ROW = 3  # turns of one resident that its group loses one after the other: then that is told
 MAX_SLOWDOWN_PERCENT = 10  # by which a resident's steps may take longer, unless it says otherwise
 
@@ -71,7 +72,8 @@ class SharedTraining:
         max_slowdown_percent: by which its steps may take longer than alone.
         group: in which it has, or had, its residency: from its admission until the group has said that
             worker and state are gone.
-        came: number of its coming; the later, the larger.
+        number: of the admission that its residency came with, of its job alone.
+        since: when it got the residency (s), by which residents are in order.
         not_in: groups that it had to leave because somebody there was too slow.
         slowness: as measured since the newest resident came.
         share: GPUs of a group that are charged to it; while it waits: that it would be charged at most.
@@ -85,7 +87,8 @@ class SharedTraining:
     kind: str = ""
     max_slowdown_percent: int = MAX_SLOWDOWN_PERCENT
     group: str = ""
-    came: int = 0
+    number: int = 0
+    since: float = 0.0
     not_in: tuple[str, ...] = ()
     slowness: MeasuredSlowness = NOT_SLOW
     share: int = 0

@@ -26,7 +26,7 @@ from controller.policy.job.types import Desired, Plan
 from controller.policy.types import PolicySpec
 from controller.web.dashboard import feed
 from controller.web.dashboard import jobs as rows
-from tests.policy.test_policy_marks import LATE, SOON, alone, combinations
+from tests.policy.test_policy_marks import LATE, SOON, alone, any_three
 from tests.support import cli_world as w
 
 DESIRED = Desired("team/run", "uid", 1, "gold_reward", 1, 2, PolicySpec("kDeclines"))
@@ -65,9 +65,9 @@ def agree(record: JobRecord, now: float) -> None:
     assert state in ORDER, "`top` has no place for it"
     if state in c.MARKED:
         assert state == warned[0].mark
-    if found:
-        assert reason in {one.reason for one in found}, "list" + LOST
-        assert reason != "-"
+    of_state = [one for one in found if state != "Stopped" or one.mark is not Mark.REFUSED]
+    if of_state:
+        assert reason == of_state[0].reason, "list" + LOST
     # why
     said = explanation.explain(job, now)
     troubles = [text for label, text in said.facts if label == "trouble"]
@@ -105,7 +105,7 @@ def w_free() -> Any:
 
 
 def test_over_all_combinations_each_surface_says_the_same() -> None:
-    for record, now in zip((*alone(), *combinations(7, 400)), cycle((SOON, LATE))):
+    for record, now in zip((*alone(), *any_three()), cycle((SOON, LATE))):
         agree(record, now)
 
 

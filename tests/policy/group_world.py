@@ -338,8 +338,12 @@ class GroupWorld(PoolWorld):
             assert (job.sharing is None) == (admission.group is None)
             if job.sharing is not None:
                 assert admission.group in self.groups
-                job = replace(job, sharing=replace(job.sharing, group=admission.group, came=self.count))
-                self.count += 1
+                job = replace(
+                    job,
+                    sharing=replace(
+                        job.sharing, group=admission.group, number=job.attempt + 1, since=self.now
+                    ),
+                )
                 group = self.groups[admission.group]
                 self.groups[group.name] = replace(group, empty_since=None)
                 self.namespaces[group.name] = job.namespace

@@ -495,6 +495,20 @@ def test_last_that_came_leaves_when_somebody_stays_too_slow() -> None:
     assert "a resident was too slow beside it" in waits(w.plan(), "a/2")[1]
 
 
+def test_who_came_last_is_told_by_time_not_by_attempts() -> None:
+    """The number of its own job's attempts told it before: who had been preempted was the last for good."""
+    w = GroupWorld(nodes={"n1": 4})
+    w.share("a/2", attempt=5)
+    w.plan()
+    w.pass_time(1.0)
+    w.share("a/1")
+    w.plan()
+    assert [w.jobs[key].attempt for key in ("a/2", "a/1")] == [6, 1]
+    slow = replace(w.jobs["a/2"].sharing, slowness=MeasuredSlowness(1.3, 1.0, 20))
+    w.jobs["a/2"] = replace(w.jobs["a/2"], sharing=slow)
+    assert [(p.key, p.reason) for p in w.plan().preemptions] == [("a/1", "SlowsOthers")]
+
+
 @pytest.mark.parametrize("shares", [False, True])
 def test_guaranteed_job_gets_a_borrowed_group_back_whole(shares) -> None:
     w = GroupWorld(nodes={"n1": 4}, quotas=[Quota(("b",), 4)])

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from controller.policy.actor_types import Actor
+from controller.policy.group_types import STAYS
 from controller.policy.job import conditions as c
 from controller.policy.job.cures import CURES, NEEDS_NOBODY
 from controller.policy.job.marks import (
@@ -30,10 +31,12 @@ from controller.policy.job.record import (
     Decision,
     JobRecord,
     PodTrouble,
+    ResidencyRecord,
     RuleRecord,
 )
 from controller.policy.job.types import PodView, RunState, ScrapeOutcome, ScrapeView
 from controller.policy.types import Mode, Proposal, Verb, Verdict
+from tests.support.covering import covering
 from tests.support.policy_world import PolicyWorld
 
 T = 1_000_000.0
@@ -41,7 +44,7 @@ SOON, LATE = T + 30.0, T + 1e7
 
 
 def condition(type_: str, status: bool, reason: str, since: float = T) -> Condition:
-    return Condition(type_, status, reason, f"{type_} says {reason}", since, 1)
+    return Condition(type_, status, reason, f"{type_} says {reason}; and why", since, 1)
 
 
 RUNS = condition(c.RUNNING, True, "Running")
@@ -229,19 +232,31 @@ def test_a_healthy_job_bears_no_mark(record: JobRecord) -> None:
 
 # What a record may say of each of these; first what is usual.
 OPTIONS: dict[str, tuple[tuple[bool, str] | None, ...]] = {
-    c.ACCEPTED: (None, (True, "Valid"), (False, "PoolNotFound")),
-    c.METRICS: ((True, "Scraped"), None, (False, "Unreachable"), (False, "MetricMissing")),
+    c.ACCEPTED: (None, (True, "Valid"), (False, "PoolNotFound"), (True, c.DIRECTION_DOUBTFUL)),
+    c.METRICS: (
+        (True, "Scraped"),
+        None,
+        (False, "Unreachable"),
+        (False, "MetricMissing"),
+        (True, c.NOT_FINITE),
+    ),
     c.SECURED: (None, (True, "Secured"), (False, "OutOfSpace"), (False, "StoreUnreachable")),
     c.RETAINED: (None, (True, "Retained"), (False, "PermissionDenied")),
     c.CLAIMED: (None, (False, "LocationTaken")),
     c.PINNED: (None, (False, "CheckpointMissing")),
     c.RELEASED: (None, (False, "PodsStuck")),
     c.GUARDRAILS: (None, (False, "NotJudged")),
-    c.TERMINATION: (None, (True, "Drop"), (False, "PageWithoutIdentity")),
+    c.TERMINATION: (None, (True, "Drop"), (False, "PageWithoutIdentity"), (False, "StopBudgetSpent")),
     c.ADMITTED: (None, (False, "TooLarge"), (False, "NodesClosed")),
-    c.RESUMED: (None, (True, "Resumed"), (False, "NothingRetained")),
+    c.RESUMED: (None, (True, "Resumed"), (False, "NothingRetained"), (False, c.BEGAN_AT_THE_START)),
     c.RUNNING: ((True, "Running"), (False, c.MEMBERS_ENDED), (False, c.ROLLOUT_STARVED)),
 }
+IN_GROUP = ResidencyRecord("wg-1", 1, T, joined=True)
+LOSES = replace(IN_GROUP, lost_since=T, lost_why="start: no class")
+CANNOT_START = replace(IN_GROUP, waits_since=T, waits_why="no family 'dense'")
+SILENT = replace(IN_GROUP, leaving=True, unanswered=T)
+GROUP_CRASHES = replace(IN_GROUP, joined=False, trouble=CRASH)
+SLOWED = replace(IN_GROUP, slowdown=2.0, above=STAYS)
 STARTS = Actor(0, "n1", 1, since=T)
 FIELDS: dict[str, tuple[Any, ...]] = {
     "decision": (None, STOP, replace(STOP, mode=Mode.SHADOW)),
@@ -255,6 +270,7 @@ FIELDS: dict[str, tuple[Any, ...]] = {
     "rule": (None, blind("LossUnknown")),
     "evals_seen": (5, 0),
     "actors": ((), (STARTS,)),
+    "residency": (None, LOSES, CANNOT_START, SILENT, GROUP_CRASHES, SLOWED),
 }
 Choice = dict[str, Any]
 
@@ -278,8 +294,8 @@ def alone() -> list[JobRecord]:
 
 
 def combinations(seed: int, count: int) -> Iterator[JobRecord]:
-    """Yield some of the combinations of what a record may say, there are four million: in each a tenth, the
-    half or most of it is not as usual."""
+    """Yield some of the combinations of what a record may say, there are seventy million: in each a tenth,
+    the half or most of it is not as usual."""
     drawn = random.Random(seed)
     for _ in range(count):
         share = drawn.choice((0.1, 0.5, 0.9))
@@ -292,35 +308,66 @@ def combinations(seed: int, count: int) -> Iterator[JobRecord]:
         )
 
 
+def any_three() -> Iterator[JobRecord]:
+    """Yield records among which any three things that one may say are said together."""
+    for row in covering({**OPTIONS, **FIELDS}, 3):
+        yield recorded(row)
+
+
 def expected(record: JobRecord) -> set[Mark]:
     """Which marks a record bears, said once more: from the facts to the mark, not from mark to mark."""
     said = {one.type: (one.status, one.reason) for one in record.conditions}
     marks = set()
     trains = record.finished is None
+    home = record.residency
     facts = {
         Mark.REFUSED: trains and said.get(c.ACCEPTED, (True, ""))[0] is False,
         Mark.FAILED: record.finished == "Failed",
         Mark.UNSAFE: any(
             said.get(type_, (True, ""))[0] is False for type_ in (c.SECURED, c.RETAINED, c.CLAIMED, c.PINNED)
-        ),
+        )
+        or (trains and said.get(c.RESUMED) == (False, c.BEGAN_AT_THE_START)),
         Mark.UNFIT: said.get(c.ADMITTED) == (False, "TooLarge"),
         Mark.HELD_UP: said.get(c.ADMITTED) == (False, "NodesClosed")
         or said.get(c.RESUMED) == (False, "NothingRetained")
         or said[c.RUNNING] == (False, c.MEMBERS_ENDED),
         Mark.WOULD_STOP: trains
-        and record.decision is not None
-        and record.decision.mode is Mode.SHADOW
-        and said.get(c.TERMINATION) != (False, "PageWithoutIdentity"),  # said in mode Enforce alone
-        Mark.CRASHING: trains and record.pod_trouble is not None and record.pod_trouble.exit_code == 1,
-        Mark.NOT_STARTING: trains and record.pod_trouble is not None and bool(record.pod_trouble.waits),
+        and (
+            said.get(c.TERMINATION) == (False, "StopBudgetSpent")
+            or (
+                record.decision is not None
+                and record.decision.mode is Mode.SHADOW
+                and said.get(c.TERMINATION) != (False, "PageWithoutIdentity")  # said in mode Enforce alone
+            )
+        ),
+        Mark.CRASHING: trains
+        and (
+            (record.pod_trouble is not None and record.pod_trouble.exit_code == 1)
+            or home in (LOSES, GROUP_CRASHES)
+        ),
+        Mark.NOT_STARTING: trains
+        and ((record.pod_trouble is not None and bool(record.pod_trouble.waits)) or home is CANNOT_START),
         Mark.STUCK: c.RELEASED in said
+        or home is SILENT
         or (record.decision is STOP and said.get(c.TERMINATION, (False, ""))[0] is True),
-        Mark.UNWATCHED: (trains and not record.pod_trouble and said.get(c.METRICS, (True, ""))[0] is False)
+        Mark.UNWATCHED: (
+            trains
+            and not record.pod_trouble
+            and home is not CANNOT_START
+            and said.get(c.METRICS, (True, ""))[0] is False
+        )
+        or (trains and said.get(c.METRICS) == (True, c.NOT_FINITE))
         or (trains and said.get(c.TERMINATION) == (False, "PageWithoutIdentity"))
         or (record.finished == "Complete" and not record.evals_seen and c.METRICS in said),
-        Mark.BLIND: trains
-        and ((record.rule is not None and said.get(c.METRICS) == (True, "Scraped")) or c.GUARDRAILS in said),
-        Mark.STARVED: (trains and bool(record.actors)) or said[c.RUNNING] == (False, c.ROLLOUT_STARVED),
+        Mark.BLIND: said.get(c.ACCEPTED) == (True, c.DIRECTION_DOUBTFUL)
+        or (
+            trains
+            and (
+                (record.rule is not None and said.get(c.METRICS) == (True, "Scraped")) or c.GUARDRAILS in said
+            )
+        ),
+        Mark.STARVED: (trains and (bool(record.actors) or home is SLOWED))
+        or said[c.RUNNING] == (False, c.ROLLOUT_STARVED),
     }
     marks |= {mark for mark, holds in facts.items() if holds}
     return marks
@@ -328,7 +375,7 @@ def expected(record: JobRecord) -> set[Mark]:
 
 def test_over_all_combinations_the_marks_are_those_that_the_facts_make() -> None:
     seen: set[Mark] = set()
-    for record in (*alone(), *combinations(21, 8_000)):
+    for record in (*alone(), *any_three(), *combinations(21, 8_000)):
         now = SOON if record.evals_seen else LATE
         found = health(record, now)
         assert {one.mark for one in found} == expected(record), record

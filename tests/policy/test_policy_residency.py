@@ -13,6 +13,7 @@ from controller.policy.group_types import (
     ResidencyTerms,
     SharedTraining,
 )
+from controller.policy.job.cures import cure_of
 from controller.policy.job.marks import Mark, health, state_reason
 from controller.policy.job.plan import plan_job
 from controller.policy.job.record import (
@@ -212,7 +213,7 @@ def test_pool_sees_the_wish_and_the_residency() -> None:
     plan = planned(record, GroupSeen("wg-3", joined=True))
     view = job_view(DESIRED, Observed(RUNS, PODS), record, plan, submitted=0.0, priority=0, now=NOW)
     assert view.sharing == SharedTraining(
-        "dense", 39, "ns/dense/1", 10, "wg-3", 4, ("wg-1",), MeasuredSlowness(3.0, 2.0, 4)
+        "dense", 39, "ns/dense/1", 10, "wg-3", 4, HOME.since, ("wg-1",), MeasuredSlowness(3.0, 2.0, 4)
     )
     assert view.gpus == 0
 
@@ -234,6 +235,28 @@ def test_who_slowed_others_does_not_come_back_into_that_group() -> None:
     plan = planned(replace(made, admission=None, preempting=None), GroupSeen("wg-3", gone=True), RESTS, ())
     assert (plan.record.residency.group, plan.record.residency.not_in) == ("", ("wg-3",))
     assert slowed_others(replace(RECORD, residency=None)).residency is None
+
+
+def test_who_stays_slower_than_it_allows_is_told_so_quietly() -> None:
+    """The one that came last should have left: it may not be preempted, and nobody was told but the pool."""
+
+    def told(**figures: float) -> list[tuple[str, bool, str]]:
+        record = replace(RECORD, residency=replace(HOME, joined=True, **figures))
+        found = [one for one in health(record, NOW + 1e6) if one.mark is Mark.STARVED]
+        return [(one.reason, one.warning, one.message) for one in found]
+
+    assert told(slowdown=8.574, above=24) == [
+        (
+            "SlowedInGroup",
+            False,
+            "worker group wg-3: its steps take 8.57 times as long as alone, which is longer than it allows, "
+            "for 24 steps now",
+        )
+    ]
+    assert told(slowdown=8.574, above=19) == []
+    assert told(slowdown=8.574, above=24, leaving=True) == []
+    cure = cure_of("SlowedInGroup").filled("a", "ns", "gold", "", "worker group wg-3: slow")
+    assert cure.command == "evalstop groups wg-3"
 
 
 def test_turns_that_are_all_lost_are_a_mark_with_the_reason_and_its_cure() -> None:

@@ -173,7 +173,7 @@ class PoolLoader:
         residents: dict[str, list[str]] = {}
         for key, view in loaded.views.items():
             if view.sharing is not None and view.sharing.group:
-                resident = residency.name_of(loaded.jobs[key].desired.uid, view.sharing.came)
+                resident = residency.name_of(loaded.jobs[key].desired.uid, view.sharing.number)
                 residents.setdefault(view.sharing.group, []).append(resident)
         views = tuple(self._group_view(obj, residents) for obj in objects)
         numbers = [sharing_terms.next_group(pool.get("status")) for pool in self._cache.values(GPUPOOLS)]

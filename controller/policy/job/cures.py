@@ -801,6 +801,11 @@ CURES: dict[str, Cure] = {
         f"kubectl edit gpupool {{pool}}; kubectl delete jobs -n {GROUPS_NAMESPACE} "
         "-l evalstop.dev/group=<group>",
     ),
+    "SlowedInGroup": Cure(
+        "see who shares the group, and whose turns are long; stop one of them, or allow more than "
+        "spec.sharing.maxSlowdownPercent says now: that can be changed while the job holds no GPUs",
+        "evalstop groups <group>",
+    ),
     "GroupCannotStart": Cure(
         "have the pool's owner correct the family as the message says (of FamilyNotFound: give it its "
         "replicas and gpusPerReplica back); the group then starts by itself, and its residents go on",

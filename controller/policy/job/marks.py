@@ -47,7 +47,7 @@ class Mark(StrEnum):
     WOULD_STOP = "WouldStop"  # in Shadow: its rule would have stopped it
     UNFIT = "Unfit"  # it asks for more GPUs than its pool has
     HELD_UP = "HeldUp"  # it waits, and somebody can help
-    STARVED = "Starved"  # its steps lack rollout actors, or are not planned
+    STARVED = "Starved"  # its steps lack rollout actors or turns, or are not planned
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ def state_reason(record: JobRecord) -> str:
     if c.summary(record.conditions) == "Stopped":  # it stays so, whatever its spec is refused for since
         marks = tuple(one for one in marks if one.mark is not Mark.REFUSED)
     if marks:
-        return marks[0].reason
+        return next((one for one in marks if _is_warned_of(record, one)), marks[0]).reason
     if ended_early.complaint(record):
         return ended_early.ENDED_EARLY
     type_ = c.rests_on(record.conditions)
@@ -172,6 +172,15 @@ def state_reason(record: JobRecord) -> str:
     if found is None and read is not None and read.reason == c.MODE_OFF:
         return c.MODE_OFF  # it looks watched otherwise
     return found.reason if found is not None else ""
+
+
+def _is_warned_of(record: JobRecord, one: Finding) -> bool:
+    """Return whether condition NeedsAttention tells of a mark (`attention.with_attention` wrote it); a quiet
+    note of another mark may stand before it."""
+    told = record.condition(c.ATTENTION)
+    if told is None or not told.status or told.reason != one.mark:
+        return False
+    return told.message.startswith(f"{one.reason}: ")
 
 
 def next_due(record: JobRecord, now: float) -> float | None:
@@ -247,6 +256,9 @@ def _marks(record: JobRecord) -> Iterator[Finding]:
         yield from _watching(record, conditions)
         for one in rollout_health.troubles(record):
             yield Finding(Mark.STARVED, *one)
+        if (slow := residency.slowed(record)) is not None:
+            since, told = slow
+            yield Finding(Mark.STARVED, *told, since, math.inf)  # the pool's metrics and alerts count it
     yield from _waiting(conditions, record.first_eval)
 
 

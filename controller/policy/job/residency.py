@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controller.policy.group_types import MeasuredSlowness, SharedTraining
+from controller.policy.group_types import STAYS, MeasuredSlowness, SharedTraining
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
 from controller.policy.job.pod_words import pod_sentence
@@ -30,6 +30,7 @@ WAITING = "WaitingForGroup"
 HELD = "ResidencyStuck"
 NO_ANSWER, NOT_TAKEN_IN = GIVEN_UP = "GroupDoesNotAnswer", "GroupNotReady"
 TURNS_LOST = "TurnsLost"
+SLOWED = "SlowedInGroup"
 CANNOT_START = "GroupCannotStart"
 CRASHES, POD_WAITS = "GroupCrashes", "GroupPodWaits"  # before the group is ready
 NOT_IN_MOST = 8  # groups that are remembered as left because somebody there was too slow
@@ -161,6 +162,19 @@ def loses_turns(record: JobRecord) -> Problem | None:
     return Problem(TURNS_LOST, f"worker group {known.group}: {lost}")
 
 
+def slowed(record: JobRecord) -> tuple[float, Problem] | None:
+    """Return since when a job has its residency, and how much slower it is there than it allows, although it
+    has been for so long that the resident that came last should have left; None: it is not.
+
+    That one stays where the operator may not preempt it, and then nobody leaves.
+    """
+    known = record.residency
+    if known is None or not known.group or known.leaving or known.above < STAYS or known.slowdown is None:
+        return None
+    times = f"its steps take {known.slowdown:.2f} times as long as alone, which is longer than it allows"
+    return known.since, Problem(SLOWED, f"worker group {known.group}: {times}, for {known.above} steps now")
+
+
 def _with_losses(entry: ResidencyRecord, seen: GroupSeen) -> ResidencyRecord:
     """Return the entry with what is told of lost turns: written once they are lost, and once they are not."""
     if (seen.loses is None) == (entry.lost_since is None):
@@ -252,7 +266,8 @@ def shared_training(desired: Desired, record: JobRecord) -> SharedTraining | Non
     if known is None:
         return wish
     slowness = MeasuredSlowness(known.took, known.alone, known.above)
-    return replace(wish, group=known.group, came=known.number, not_in=known.not_in, slowness=slowness)
+    wish = replace(wish, group=known.group, number=known.number, since=known.since)
+    return replace(wish, not_in=known.not_in, slowness=slowness)
 
 
 def charged(record: JobRecord) -> float:

@@ -84,7 +84,7 @@ def _shares(sharing: PoolSharing, jobs: Iterable[JobView]) -> dict[JobKey, int]:
     found: dict[JobKey, int] = {}
     for group in sharing.groups:
         mine = residents.get(group.name, [])
-        mine.sort(key=lambda job: (job.sharing.came if job.sharing is not None else 0, job.key))
+        mine.sort(key=lambda job: (job.sharing.since if job.sharing is not None else 0.0, job.key))
         for number, job in enumerate(mine):
             each, more = divmod(group.replicas * group.gpus, len(mine))
             found[job.key] = each + (number < more)

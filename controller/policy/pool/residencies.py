@@ -260,7 +260,7 @@ class Residencies:
             self.profiles.get(asked.kind),
             asked.max_slowdown_percent,
             job.private_gpus,
-            asked.came,
+            round(asked.since * SECOND),
             lasts,
             None if lasts is None or not runs else self.now + lasts,
             frozenset(asked.not_in),

@@ -3,10 +3,10 @@
 Measured is what a step took beyond what it would have taken alone: waits for turns and switches. Rollouts
 that vary are not in it, so it has no noise but that of the others' turns. Sums fade by a twentieth a step,
 which is a mean of about the last 20, as many as a prediction rests on. A resident is too slow if that mean is
-above its limit after each of its last `STAYS` steps, of which none counts that began before the newest
-resident came: before, other residents were there. Then the resident that came last is preempted, whoever is
-slow: the others were told that they would be within their limits, and were until it came. A resident alone is
-never preempted for it.
+above its limit after each of its last `STAYS` steps (as many as a profile has), of which none counts that
+began before the newest resident came: before, other residents were there. Then the resident that came last is
+preempted, whoever is slow: the others were told that they would be within their limits, and were until it
+came. A resident alone is never preempted for it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from controller.policy.group_types import times_allowed
+from controller.policy.group_types import STAYS, times_allowed
 from controller.policy.sharing.types import Resident
 
-STAYS = 20  # steps in a row with the mean above the limit: as many as a profile has
 FADES = 0.95  # of the sums, a step
 
 
