@@ -338,7 +338,7 @@ def residency_sentence(job: Reading) -> str:
             text += f"; {lost.message.partition(': ')[2]}"
         if (waits := residency.waits(job.record)) is not None:
             text += f"; {waits[1].message.partition(': ')[2]}"
-        text += "" if known.profiled else ", alone until enough steps of its kind are measured"
+        text += ", alone until enough steps of its kind are measured" if known.kind_measured is False else ""
         if known.slowdown is not None:
             allowed = times_allowed(slowdown_limit(asked))
             text += f"; steps take {known.slowdown:.2f} times as long as alone, {allowed:.2f} is allowed"
@@ -539,7 +539,7 @@ def _residency(job: Reading) -> dict[str, Any]:
         "group": known.group if known is not None and there else None,
         "joined": known.joined if known is not None else False,
         "leaving": known.leaving if known is not None else False,
-        "profiled": known.profiled if known is not None else False,
+        "profiled": known.kind_measured if known is not None else None,
         "slowdown": known.slowdown if known is not None else None,
         "maxSlowdownPercent": slowdown_limit(asked) if asked else None,
         "notIn": list(known.not_in) if known is not None else [],

@@ -312,7 +312,11 @@ def _figures(
          "longest_wait_seconds", "charged_gpu_seconds", "slowdown", "profiled")
     )  # fmt: skip
     if known is not None:
-        out |= {"charged_gpu_seconds": known.charged, "slowdown": known.slowdown, "profiled": known.profiled}
+        out |= {
+            "charged_gpu_seconds": known.charged,
+            "slowdown": known.slowdown,
+            "profiled": known.kind_measured,
+        }
     if seen is None:
         return out
     out |= {

@@ -157,6 +157,11 @@ def test_why_tells_of_a_residency() -> None:
     assert document["residency"]["chargedGPUSeconds"] == 5400.0
     alone = explanation.explain(job_view.read(scene.resident("team-a", "new", profiled=False)), NOW)
     assert "alone until enough steps of its kind are measured" in dict(alone.facts)["group"]
+    # Before its first eval nothing is known of that: beside two others it was said to be alone.
+    new = job_view.read(scene.resident("team-a", "new", profiled=False, charged=0.0))
+    told = explanation.explain(new, NOW)
+    assert "alone" not in dict(told.facts)["group"]
+    assert explanation.document(new, told)["residency"]["profiled"] is None
 
 
 def test_why_and_queue_say_what_no_group_has_for_it() -> None:

@@ -730,6 +730,12 @@ class ResidencyRecord:
     ] = None
     waits_why: Annotated[Message, "Why it cannot start; empty: it starts."] = ""
 
+    @property
+    def kind_measured(self) -> bool | None:
+        """Return whether enough steps of its kind were measured alone; None: not known, as no eval of this
+        residency has brought its figures."""
+        return self.profiled or (False if self.charged > 0.0 else None)
+
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
