@@ -318,6 +318,22 @@ def test_a_job_tells_how_pods_of_the_group_end_that_it_waits_for() -> None:
     assert taken.condition("NeedsAttention").status is False
 
 
+def test_a_resident_tells_how_pods_of_its_group_end_that_does_not_come_up_again() -> None:
+    """It was told only that it waits for its group."""
+    down = GroupSeen("wg-3", joined=True, unready=NotReady(80.0))
+    waits = planned(RECORD, down).record
+    assert [one.reason for one in health(waits, NOW) if one.mark is Mark.NOT_STARTING] == ["WaitingForGroup"]
+    once = planned(waits, replace(down, trouble=ENDED)).record
+    (one,) = (one for one in health(once, NOW) if one.mark in (Mark.CRASHING, Mark.NOT_STARTING))
+    assert (one.reason, one.warning) == ("GroupCrashes", not RECORD.evals_seen)
+    assert "NVML does not answer" in one.message
+    twice = planned(once, replace(down, trouble=replace(ENDED, since=90.0, container="b"))).record
+    assert [one.warning for one in health(twice, NOW) if one.reason == "GroupCrashes"] == [True]
+    assert planned(twice, GroupSeen("wg-3", joined=True)).record.residency == HOME
+    gone = planned(twice, GroupSeen("wg-3", gone=True)).record.residency
+    assert gone is None or gone.trouble is None, "the next group has done nothing"
+
+
 def test_the_ends_of_a_groups_pods_are_told_on_in_the_queue_and_in_the_next_group() -> None:
     known = replace(STARTS, residency=replace(HOME, joined=False, trouble=ENDED), admission=None)
     left = planned(known, GroupSeen("wg-3", gone=True), RESTS, ()).record

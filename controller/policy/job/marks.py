@@ -237,9 +237,11 @@ def _marks(record: JobRecord) -> Iterator[Finding]:
         yield Finding(Mark.CRASHING, *lost, since, since)
     if trains(record) and (waits := residency.waits(record)) is not None:
         since, told = waits
+        crashes = told.reason == residency.WAITING and residency.group_trouble(record) is not None
         # Nothing but the family, or the operator's settings, explains that it cannot start.
         wait = 0.0 if told.reason == residency.CANNOT_START else min(START_AFTER, record.first_eval)
-        yield Finding(Mark.NOT_STARTING, *told, since, since + wait)
+        if not crashes:  # which says more
+            yield Finding(Mark.NOT_STARTING, *told, since, since + wait)
     yield from _stop(record, conditions)
     if (held := residency.held(record)) is not None:
         assert record.residency is not None

@@ -720,8 +720,8 @@ class ResidencyRecord:
     lost_why: Annotated[Message, "How it lost one of them."] = ""
     trouble: Annotated[
         PodTrouble | None,
-        "How a pod of the group ended, or what it waits for, before the group had taken the job in; it stays "
-        "while the job waits for another group.",
+        "How a pod of the group ended, or what it waits for, before the group is ready; of a group that had "
+        "not taken the job in it stays while the job waits for another one.",
     ] = None
     waits_since: Annotated[
         Time | None,

@@ -206,10 +206,10 @@ def _with_wait(entry: ResidencyRecord, seen: GroupSeen) -> ResidencyRecord:
 
 
 def group_trouble(record: JobRecord) -> tuple[PodTrouble, Problem] | None:
-    """Return why the group that a job waits for is not ready, or why the one was not that it gave up, of its
-    pod and as it is told; None: nothing keeps it from being ready."""
+    """Return why the group that a job waits for, or that had taken it in, is not ready, or why the one was
+    not that it gave up, of its pod and as it is told; None: nothing keeps it from being ready."""
     known = record.residency
-    if known is None or known.trouble is None or known.joined:
+    if known is None or known.trouble is None:
         return None
     code = POD_WAITS if known.trouble.exit_code is None else CRASHES
     which = f"worker group {known.group}" if known.group else "the worker group that it had"
@@ -218,9 +218,9 @@ def group_trouble(record: JobRecord) -> tuple[PodTrouble, Problem] | None:
 
 def _with_trouble(entry: ResidencyRecord, seen: GroupSeen) -> ResidencyRecord:
     """Return the entry with what keeps its group from being ready. Each end is counted once, over all groups
-    that it was given; one that takes it in ends that."""
+    that it was given; one that takes it in, or is ready again, ends that."""
     known, new = entry.trouble, seen.trouble
-    if entry.joined:
+    if entry.joined and seen.unready is None:
         return entry if known is None else replace(entry, trouble=None)
     if new is None:
         return entry
@@ -238,9 +238,9 @@ def _with_trouble(entry: ResidencyRecord, seen: GroupSeen) -> ResidencyRecord:
 def _ended(record: JobRecord, known: ResidencyRecord, seen: GroupSeen) -> JobRecord:
     """Return the record once worker and state are gone: what it was charged is summed up."""
     charged = record.charged + max(known.charged, seen.charged)
-    kept = None
-    if known.not_in or known.trouble is not None:
-        kept = ResidencyRecord("", 0, known.since, not_in=known.not_in, trouble=known.trouble)
+    kept, trouble = None, None if known.joined else known.trouble
+    if known.not_in or trouble is not None:
+        kept = ResidencyRecord("", 0, known.since, not_in=known.not_in, trouble=trouble)
     return replace(record, residency=kept, charged=charged)
 
 
