@@ -359,11 +359,12 @@ def expected(record: JobRecord) -> set[Mark]:
         or (trains and said.get(c.METRICS) == (True, c.NOT_FINITE))
         or (trains and said.get(c.TERMINATION) == (False, "PageWithoutIdentity"))
         or (record.finished == "Complete" and not record.evals_seen and c.METRICS in said),
-        Mark.BLIND: said.get(c.ACCEPTED) == (True, c.DIRECTION_DOUBTFUL)
-        or (
+        Mark.BLIND: (
             trains
             and (
-                (record.rule is not None and said.get(c.METRICS) == (True, "Scraped")) or c.GUARDRAILS in said
+                said.get(c.ACCEPTED) == (True, c.DIRECTION_DOUBTFUL)
+                or (record.rule is not None and said.get(c.METRICS) == (True, "Scraped"))
+                or c.GUARDRAILS in said
             )
         ),
         Mark.STARVED: (trains and (bool(record.actors) or home is SLOWED))
@@ -384,6 +385,25 @@ def test_over_all_combinations_the_marks_are_those_that_the_facts_make() -> None
         assert all(one.warning == (one.due <= now) and one.since <= one.due for one in found)
         assert all(one.message and one.cure().text for one in found)
     assert seen == set(Mark)
+
+
+@pytest.mark.parametrize(
+    ("end", "bears"),
+    [
+        (None, True),
+        (condition(c.COMPLETED, True, "Complete"), False),
+        (condition(c.FAILED, True, "BackoffLimitExceeded"), False),
+        (condition(c.FAILED, True, c.END_UNKNOWN), True),  # it may be resumed, and judged
+    ],
+)
+def test_a_doubtful_direction_is_noted_of_a_run_that_may_still_be_judged(
+    end: Condition | None, bears: bool
+) -> None:
+    doubt = condition(c.ACCEPTED, True, c.DIRECTION_DOUBTFUL)
+    finished = None if end is None else "Complete" if end.type == c.COMPLETED else "Failed"
+    record = bearing(doubt, *filter(None, (end,)), finished=finished)
+    assert (c.DIRECTION_DOUBTFUL in {one.reason for one in health(record, LATE)}) == bears
+    assert bears or state_reason(record) != c.DIRECTION_DOUBTFUL
 
 
 def test_marks_that_are_a_state_are_marks_and_each_lack_has_a_cure() -> None:

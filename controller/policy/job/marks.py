@@ -227,7 +227,7 @@ def _marks(record: JobRecord) -> Iterator[Finding]:
     over = record.finished is not None and (failed is None or failed.reason != c.END_UNKNOWN)
     if accepted is not None and not accepted.status and not over:
         yield _of(Mark.REFUSED, accepted)
-    elif accepted is not None and accepted.reason == c.DIRECTION_DOUBTFUL:
+    elif accepted is not None and accepted.reason == c.DIRECTION_DOUBTFUL and not over:
         yield Finding(Mark.BLIND, accepted.reason, accepted.message, accepted.since, math.inf)
     yield from _pods(record)
     yield from _pods_of_group(record)
