@@ -15,7 +15,7 @@ from controller.api.gpupool import GPUPool
 from controller.checkpoints.access_jobs import access_problem
 from controller.checkpoints.pod_security import refusal
 from controller.checkpoints.run_as import run_as
-from controller.cli import actor_checks, pod_checks, pool_checks
+from controller.cli import actor_checks, pod_checks, pool_checks, room_checks
 from controller.cli.cluster import CallerApi, near_namespaces
 from controller.cli.doctor.findings import Finding, as_cure, gather, note, ok, unknown, wrong
 from controller.cli.doctor.template import examined
@@ -193,7 +193,7 @@ async def _job(
         found.append(wrong("spec", asked.problem.message, _in_file(cure)))
     elif pool is not None:
         actors = (manifest["spec"].get("rollout") or {}).get("actors") or {}
-        found += list(_fits(pool, asked, int(actors.get("max", 0))))
+        found += await gather("gang", _room(api, pool, asked, int(actors.get("max", 0))))
         found += list(unserved(pool))
     found += [wrong("rule", p.message, as_cure(cure_of(p.reason).text)) for p in unable_by_spec(asked)]
     found += [note("rule", text) for text in modifier_notes(asked)]
@@ -268,22 +268,12 @@ def unserved(pool: Object) -> Iterator[Finding]:
             )
 
 
-def _fits(pool: Object, asked: Desired, most_actors: int) -> Iterator[Finding]:
-    """Yield whether the pool could ever hold the gang, and base actors with it, if its nodes are known."""
-    sizes = (pool.get("status") or {}).get("nodeSizes") or []
-    replicas, gpus = asked.replicas, asked.gpus_per_replica
-    if not sizes or gpus == 0:
-        return
-    room = sum(int(size["nodes"]) * (int(size["gpus"]) // gpus) for size in sizes)
-    gang = f"{replicas} x {counted(gpus, 'GPU')}"
-    node_sizes = ", ".join(f"{size['nodes']} x {counted(size['gpus'], 'GPU')}" for size in sizes)
-    if room < replicas:
-        text = f"{gang} never fit: the pool has {node_sizes}"
-        yield wrong("gang", text, as_cure("lower gang.replicas or gang.gpusPerReplica, or take another pool"))
-    else:
-        yield ok("gang", f"{gang} fit into the pool when it is free ({node_sizes})")
-        if asked.rollout is not None:
-            yield from actor_checks.room(sizes, replicas, gpus, asked.rollout, most_actors)
+async def _room(api: CallerApi, pool: Object, asked: Desired, most_actors: int) -> AsyncIterator[Finding]:
+    """Yield whether the pool could ever hold the job, alone there, if its nodes are known."""
+    parsed = convert.parse_pool(pool)
+    if isinstance(parsed, GPUPool) and (nodes := await room_checks.nodes_of(api, pool)) is not None:
+        for one in room_checks.fits(parsed, asked, nodes, most_actors):
+            yield one
 
 
 async def _template(

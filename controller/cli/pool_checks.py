@@ -29,15 +29,15 @@ async def overlaps(
     """
     name, mine = str(manifest["metadata"]["name"]), selector_of(manifest)
     there = {str(pool["metadata"]["name"]): pool for pool in (await api.list(GPUPOOLS))[0]}
-    nodes = await _nodes(api)
+    listed = await nodes(api)
     for other, pool in sorted({**there, **together}.items()):
         theirs = selector_of(pool)
         if other == name or not theirs or any(mine.get(k, v) != v for k, v in theirs.items()):
             continue
-        ours = [node for node in nodes or () if selects(mine, node)]
+        ours = [node for node in listed or () if selects(mine, node)]
         shared = [node for node in ours if selects(theirs, node)]
         also = f"spec.nodeSelector: GPUPool {other!r}"
-        if nodes is None:
+        if listed is None:
             yield note("nodes", f"{also} may select nodes of it, too", as_cure(_APART))
         elif len(shared) == len(ours) and shared and name not in there:
             text = f"{also} selects {_all(len(ours))} too, so none is left for it"
@@ -53,7 +53,7 @@ def _all(count: int) -> str:
     return agreeing(count, "its only node", f"all of its {counted(count, 'node')}")
 
 
-async def _nodes(api: CallerApi) -> list[Object] | None:
+async def nodes(api: CallerApi) -> list[Object] | None:
     """Return all nodes; None: the caller may not list them."""
     try:
         return list((await api.list(NODES))[0])
