@@ -9,7 +9,7 @@ from controller.kube.cache import Cache
 from controller.kube.resources import GPUPOOLS, RLHFJOBS, WORKERGROUPS
 from controller.operator.reconcile.seen_groups import SeenGroups
 from controller.operator.state.groups import Groups
-from controller.policy.group_types import ClosedGroup, GroupsPlan
+from controller.policy.group_types import STAYS, ClosedGroup, GroupsPlan
 from controller.policy.sharing import LOOK_AGAIN
 from controller.web.group_report import checked
 from controller.web.groups import Group
@@ -25,12 +25,13 @@ class World:
 
     def __init__(self) -> None:
         self.cache = Cache()
+        self.touched: list[str] = []
+        self.reports = Groups(self.cache, nothing, self.touched.append, nothing)
         for kind, obj in (
             (GPUPOOLS, scene.POOL), (RLHFJOBS, scene.A), (RLHFJOBS, scene.B),
             (WORKERGROUPS, scene.group(scene.A, scene.B, ready_at=scene.START - 2980.0)),
         ):  # fmt: skip
             self.cache.put(kind, obj)
-        self.reports = Groups(self.cache, nothing, nothing, nothing)
         closed = GroupsPlan(closed=(ClosedGroup("wg-3", "team-c/old"),))
         planned = SimpleNamespace(plan=SimpleNamespace(sharing=closed))
         plans: Any = SimpleNamespace(planned=lambda pool: planned if pool == "research" else None)
@@ -84,6 +85,28 @@ def test_a_silence_that_was_written_counts_until_this_process_has_a_report() -> 
     assert not world.reports.silent("wg-3", scene.START + 1e6)
     world.reports.failed("wg-3", "no answer", scene.START + 2)
     assert [world.reports.silent("wg-3", scene.START + at) for at in (31.9, 32.0)] == [False, True]
+
+
+def test_jobs_are_planned_once_a_resident_has_been_too_slow_for_long_and_once_it_is_no_more() -> None:
+    """By that somebody leaves; it was taken up with the next eval, hundreds of steps later or never."""
+    world, cycle = World(), 100
+
+    def take(released: int, waited: int) -> list[str]:
+        told = scene.report()
+        for one in told["residents"]:
+            one["released"] = released
+            one["turns"] = [[90, 10, step, waited] for step in range(released)][-8:]
+        world.touched.clear()
+        world.reports.take("wg-3", 2, checked(told), scene.START + released)
+        return list(world.touched)
+
+    assert take(0, 0) == ["team-a/math-a", "team-a/math-b"]
+    steps = [released for released in range(1, STAYS + 3) if take(released, cycle)]
+    # The first was under way, and the newest is; one had been slow for four steps before.
+    assert steps == [STAYS - 2, STAYS + 2]
+    assert [take(STAYS + 2 + more, cycle) for more in (1, 2)] == [[], []]
+    better = [released for released in range(STAYS + 5, STAYS + 200) if take(released, 0)]
+    assert len(better) == 1
 
 
 def test_a_report_of_an_earlier_start_says_nothing_of_this_one() -> None:

@@ -193,6 +193,28 @@ def test_figures_are_not_written_with_turns() -> None:
     assert planned(RECORD, seen).record.residency == HOME
 
 
+@pytest.mark.parametrize(
+    ("known", "seen", "written"),
+    [
+        (19, 20, True),  # somebody has to leave: the next eval may be hundreds of steps away, or never come
+        (20, 21, False),
+        (24, 19, True),  # that one has left, and the steps of before count no more
+        (24, 0, True),
+        (0, 19, False),
+    ],
+)
+@pytest.mark.parametrize("mode", list(Mode))
+def test_figures_are_written_once_they_decide_who_leaves(
+    known: int, seen: int, written: bool, mode: Mode
+) -> None:
+    record = replace(RECORD, residency=replace(HOME, took=1.0, alone=1.0, above=known))
+    group = GroupSeen("wg-3", joined=True, slowness=MeasuredSlowness(3.0, 2.0, seen))
+    observed = Observed(RUNS, PODS, run_written=RUN, group=group)
+    plan = plan_job(replace(DESIRED, mode=mode), observed, record, NOW)
+    assert plan.record.residency.above == (seen if written else known)
+    assert plan.record.residency.slowdown == (1.5 if written else None)
+
+
 def test_charges_count_as_service() -> None:
     record = replace(RECORD, charged=100.0, residency=replace(HOME, charged=11.0), attained=5.0)
     assert attained(DESIRED, record, NOW) == 5.0 + 111.0  # its pods have no GPUs

@@ -24,6 +24,7 @@ from controller.policy.group_types import (
     LOST_IN_ROW,
     MAX_SLOWDOWN_PERCENT,
     SILENT,
+    STAYS,
     KindProfile,
     LosesTurns,
     MeasuredSlowness,
@@ -150,14 +151,14 @@ class Groups:
         kind of jobs has another profile now, or the group answers again."""
         known = self._groups.get(name)
         again = known is not None and known.unanswered is not None
-        failed = self.failing(name, number)
+        failed, slow = self.failing(name, number), _too_slow(known)
         before = self.report(name, number)
         if known is None or known.number != number:
             newest = report.residents[-1].name if report.residents else ""
             known = self._groups[name] = _Group(number, report, paces=Paces(newest, self._stored(name)))
         known.report, known.reported, known.problem, known.unanswered = report, at, "", None
         known.paces = known.paces.after([self._turns(one) for one in report.residents])
-        if again or _facts(before) != _facts(report):
+        if again or _facts(before) != _facts(report) or slow != _too_slow(known):
             for key in sorted(self._jobs.get(name, ())):
                 self._touch(key)
         return self._learn(known, at) or again or failed != self.failing(name, number)
@@ -346,6 +347,12 @@ class Groups:
 
 def _residents(known: _Group | None) -> tuple[ReportedResident, ...]:
     return known.report.residents if known is not None and known.report is not None else ()
+
+
+def _too_slow(known: _Group | None) -> set[str]:
+    """Return the residencies that have been slower than they allow for so long that somebody has to leave."""
+    paces = known.paces.of if known is not None else {}
+    return {name for name, pace in paces.items() if pace.slowness.above >= STAYS}
 
 
 def _facts(report: GroupReport | None) -> tuple[Any, ...]:

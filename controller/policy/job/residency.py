@@ -3,7 +3,8 @@
 The pool writes it with the admission. The job's pods start once the group can grant turns. When the job has
 left its pods (stopped, preempted, ended, or its gang found no nodes) the residency is to end: the operator
 tells the group, and only what the group says ends it, as its worker may live on. One whose group is gone has
-ended by that. What it is charged and how slow it is are written with evals, never with turns.
+ended by that. What it is charged and how slow it is are written with evals, and once it has been too slow for
+so long that somebody has to leave, or is so no more: never with turns.
 
 While the group answers nobody, a residency that is to end is kept: that is told (`held`). Once all of its
 pods are gone, which people may bring about, worker and state are gone with them.
@@ -134,7 +135,9 @@ def noted(made: Plan, observed: Observed, before: JobRecord) -> Plan:
         silent = seen.unanswered if leaves else None
         entry = replace(known, joined=known.joined or seen.joined, leaving=leaves, unanswered=silent)
         entry = _with_wait(_with_trouble(_with_losses(entry, seen), seen), seen)
-        if record.evals_seen != before.evals_seen or not stays:
+        # By that the pool says who leaves: evals may be hundreds of steps apart, and Off reads none.
+        turned = (seen.slowness.above >= STAYS) is not (entry.above >= STAYS)
+        if record.evals_seen != before.evals_seen or not stays or turned:
             entry = _with_figures(entry, seen)
         if entry != known:
             record = replace(record, residency=entry)
