@@ -84,6 +84,36 @@ def test_isolated_job_never_joins() -> None:
     assert not w.plan().admissions
 
 
+OLDER = [
+    ({}, {}, "wg-1"),
+    ({"gpus": 1}, {}, "wg-1"),  # with GPUs of its own, which there are
+    ({"gpus": 3}, {}, "NoGroupFits"),  # 2 are free, and 6 there
+    ({"gpus": 7}, {}, "TooLarge"),
+    ({"key": "b/2"}, {}, "TooLarge"),  # the group is of another namespace
+    ({}, {"placement": "Isolated"}, "TooLarge"),
+    ({}, {"max_residents": 1}, "TooLarge"),  # it is full, and blocks nobody
+    ({"key": "a/lost"}, {}, "TooLarge"),  # one of its pods is lost, and none comes in its place
+]
+
+
+@pytest.mark.parametrize(("job", "terms", "found"), OLDER)
+def test_a_group_from_when_its_family_was_smaller_takes_jobs_that_no_new_one_would(job, terms, found) -> None:
+    w = GroupWorld(nodes={"n1": 6}, **terms)
+    w.share("a/1")
+    w.plan()
+    dense, small = w.terms.families
+    w.terms = replace(w.terms, families=(replace(dense, replicas=4), small))
+    w.pass_time(1.0)
+    w.share(**{"key": "a/2", **job})
+    key = job.get("key", "a/2")
+    if key == "a/lost":
+        w.groups["wg-1"] = replace(w.groups["wg-1"], unbound=1, bound=(("n1", 2),))
+    plan = w.plan()
+    assert admitted(plan).get(key) or waits(plan, key)[0] == found
+    assert admitted(plan) in ({}, {key: found})
+    assert not plan.sharing.openings
+
+
 def test_why_nobody_takes_it_is_said_with_the_numbers() -> None:
     w = GroupWorld(nodes={"n1": 4})
     w.terms = replace(w.terms, profiles=(profile("long", 0.6), profile("light", 0.1)))

@@ -152,6 +152,10 @@ class Groups:
         self.snapshot = replace(snapshot, jobs=tuple(jobs))
         return self.snapshot
 
+    def joins(self, job: JobView) -> bool:
+        """Return whether a group that is there takes a job that waits."""
+        return any(way.opens is None for way in self.residencies.ways(job))
+
     def close_for_overdue(self, competing: Callable[[JobKey], bool]) -> None:
         """Close groups to newcomers for the job that is overdue the longest, if it gets no room now."""
         most = self.snapshot.policy.params.get(MAX_WAIT)

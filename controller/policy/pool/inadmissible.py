@@ -7,7 +7,7 @@ test_policy_reservations (backing off).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from controller.policy.actor_types import Part
@@ -23,16 +23,22 @@ from controller.policy.types import JobKey, JobState, JobView, NodeView, PoolSna
 from controller.policy.wording import counted, some
 
 
-def inadmissible_jobs(snapshot: PoolSnapshot) -> dict[JobKey, Waiting]:
+def inadmissible_jobs(
+    snapshot: PoolSnapshot, joins: Callable[[JobView], bool] = lambda job: False
+) -> dict[JobKey, Waiting]:
     """Return the queued jobs that could not run even if no other RLHFJob were running, and why. They block
-    nobody: no job that ends can make room for them."""
+    nobody: no job that ends can make room for them.
+
+    ``joins``: whether a worker group that is there takes a job now. One that was opened while its family was
+    smaller may, though no new one fits into the pool.
+    """
     # Cached by shape: `_inadmissible` may use nothing else of the job.
     known: dict[Shape, Problem | None] = {}
     inadmissible: dict[JobKey, Waiting] = too_large(snapshot.quotas, snapshot.jobs)
     for job in sorted(snapshot.jobs, key=lambda j: j.key):
         if job.state is not JobState.QUEUED or job.key in inadmissible:
             continue
-        if job.sharing is not None and (amiss := _sharing_inadmissible(job, job.sharing, snapshot)):
+        if job.sharing is not None and (amiss := _sharing_inadmissible(job, job.sharing, snapshot, joins)):
             inadmissible[job.key] = Waiting(job.key, 0, *amiss)
             continue
         if not job.private_gpus:
@@ -130,7 +136,9 @@ def _actors_inadmissible(job: JobView, snapshot: PoolSnapshot) -> Problem | None
     return None
 
 
-def _sharing_inadmissible(job: JobView, asked: SharedTraining, snapshot: PoolSnapshot) -> Problem | None:
+def _sharing_inadmissible(
+    job: JobView, asked: SharedTraining, snapshot: PoolSnapshot, joins: Callable[[JobView], bool]
+) -> Problem | None:
     """Return why a job could not have a residency even if no other RLHFJob ran; None: it could."""
     sharing, pool = snapshot.sharing, snapshot.pool
     if sharing is None or not (
@@ -156,7 +164,7 @@ def _sharing_inadmissible(job: JobView, asked: SharedTraining, snapshot: PoolSna
         return Problem("StateTooLarge", f"spec.sharing.stateBytes: {asked.state_bytes}: {own.message}")
     every = FreeGpus({n.name: n.gpus for n in snapshot.nodes + tuple(n for n in snapshot.closed if n.gpus)})
     whole = shape(replace(job, sharing=asked.opening(terms.workers)))
-    if every and fit_job(every, whole) is None:
+    if every and fit_job(every, whole) is None and not joins(job):
         return Problem(
             TOO_LARGE,
             f"spec.sharing.family: a group of {terms.name!r} "

@@ -118,7 +118,7 @@ class _Case:
             snapshot = groups.within_limits()
         paused = backing_off(snapshot, now)
         offered = offers(j for j in snapshot.jobs if j.key not in paused) if how.offers else {}
-        inadmissible = inadmissible_jobs(snapshot)
+        inadmissible = inadmissible_jobs(snapshot, *(() if groups is None else (groups.joins,)))
         racks = {n.name: n.rack for n in snapshot.nodes if n.rack}
         loans = None
         if groups is not None:

@@ -41,6 +41,7 @@ from controller.policy.wording import silent_since
 NOBODY: frozenset[JobKey] = frozenset()
 OVERDUE = "an overdue job waits for its GPUs"
 OUTDATED = "it is of an earlier template of its family"
+OUTGROWN = "its family is of another size by now, and pods of it are missing"
 BEFORE = " (before)"  # ends the key of a resident whose job has left it behind
 
 
@@ -111,7 +112,7 @@ class Residencies:
         for view in sharing.groups:
             if not view.closing:
                 residents = self._residents(view, here)
-                closed = silence(view, now) or self._outdated(view, residents)
+                closed = silence(view, now) or self._outgrown(view) or self._outdated(view, residents)
                 self.groups[view.name] = WorkerGroup(view.name, view.family, residents, closed)
 
     def copy(self) -> Residencies:
@@ -238,6 +239,13 @@ class Residencies:
         for resident in found:
             self.home[resident.key] = view.name
         return tuple(found)
+
+    def _outgrown(self, view: GroupView) -> str:
+        """Return why nobody comes into a group that lacks pods, and gets none: its family is of another size
+        by now; "": that is not so. One whose pods are there takes others."""
+        terms = self.terms.get(view.family)
+        same = terms is None or (terms.replicas, terms.gpus) == (view.replicas, view.gpus)
+        return "" if same or not view.unbound else OUTGROWN
 
     def _outdated(self, view: GroupView, residents: Iterable[Resident]) -> str:
         """Return why nobody comes into a group of a template that its family has no more; "": that matters
