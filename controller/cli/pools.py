@@ -43,11 +43,12 @@ def amiss(conditions: Iterable[Object]) -> list[Object]:
     return [c for c in conditions if (c["status"] == "True") is (c["type"] == names.HELD_BACK)]
 
 
-def _count(*path: str) -> Field:
-    title = path[-1].upper()
-    return Field(Column(title, right=True, gives_way=3), lambda o, now: shown(at(o, "status", *path)))
+def _count(name: str, title: str = "") -> Field:
+    column = Column(title or name.upper(), right=True, gives_way=3)
+    return Field(column, lambda o, now: shown(at(o, "status", name)))
 
 
+GROUPS = _count("shared", title="GROUPS")  # only where a pool has some
 FIELDS = (
     Field(Column("NAME"), lambda o, now: str(o["metadata"]["name"])),
     Field(Column("READY", style=lambda s: "green" if s == "Yes" else "red"), lambda o, now: ready(o)),
@@ -59,6 +60,7 @@ FIELDS = (
     Field(Column("FREE", right=True), lambda o, now: shown(at(o, "status", "free"))),
     _count("held"),
     _count("foreign"),
+    GROUPS,
     Field(Column("ACTORS", right=True), lambda o, now: shown(at(o, "status", "actors")), wide=True),
     Field(Column("LENT", right=True), lambda o, now: shown(at(o, "status", "lent")), wide=True),
     Field(Column("RUNNING", right=True, gives_way=1), lambda o, now: shown(at(o, "status", "running"))),
@@ -78,6 +80,12 @@ FIELDS = (
 )
 
 
+def columns(found: Iterable[Object], *, wide: bool) -> list[Field]:
+    """Return the columns for these GPUPools."""
+    shared = any(at(pool, "status", "shared") is not None for pool in found)
+    return [field for field in FIELDS if wide or not (field.wide or (field is GROUPS and not shared))]
+
+
 @command
 @flags.connects
 def pools(
@@ -94,10 +102,13 @@ def pools(
 
     screen = terminal()
     shadow = apart = ""
-    chosen = [f for f in FIELDS if form is Format.WIDE or not f.wide]
+    chosen: list[Field] = []
     paged = bool(name) and form is not Format.WIDE
 
     def lines(found: list[Object], first: bool) -> list[str]:
+        nonlocal chosen
+        if first:
+            chosen = columns(found, wide=form is Format.WIDE)
         now = time.time()
         shown = table(found, chosen, now, screen, (first or paged) and not no_headers)
         if paged and found:
@@ -202,7 +213,7 @@ def page(pool: Object, now: float, screen: Terminal, shadow: str = "", apart: st
         "",
         *facts(
             (
-                *_facts(spec, status),
+                *_facts(shown(at(pool, "metadata", "name")), spec, status),
                 *((name, text) for name, text in (("elsewhere", apart), ("shadow", shadow)) if text),
             ),
             screen,
@@ -237,7 +248,7 @@ def _quotas(quotas: list[Mapping[str, Any]], screen: Terminal) -> list[str]:
     return render(columns, rows, screen)
 
 
-def _facts(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _facts(name: str, spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     from controller.cli.job_view import union
 
     labels = ", ".join(f"{label['key']}={label.get('value', '')}" for label in spec.get("nodeSelector") or [])
@@ -245,6 +256,9 @@ def _facts(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[tuple
     sizes = [f"{size['nodes']} x {counted(size['gpus'], 'GPU')}" for size in status.get("nodeSizes") or []]
     if sizes:
         yield "sizes", ", ".join(sizes)
+    if (shared := status.get("shared")) is not None:
+        has = f"{shared} of {counted(status.get('capacity') or 0, 'GPU')}"
+        yield "shared", f"{has} in worker groups: evalstop groups --pool {name}"
     for one in status.get("conditions") or ():
         of_ready = (one["type"], one["status"]) == ("Ready", "True")
         if of_ready and (text := str(one.get("message", "")).partition("; ")[2]):

@@ -190,6 +190,7 @@ def _pool_line(pool: Mapping[str, Any], screen: Terminal) -> str:
     actors, lent = status.get("actors"), status.get("lent")
     lends = f", {actors} for rollout actors" if actors else ""
     lends += f", {lent} lent" if lent else ""
+    lends += f", {shared} of worker groups" if (shared := status.get("shared")) else ""
     last = (status.get("lastHandovers") or [{}])[-1]
     handed = f", last handover {last['source']} to {last.get('target') or 'nobody'}" if last else ""
     return (

@@ -149,9 +149,16 @@ def test_top_and_pools_show_actors_where_there_are_any() -> None:
     assert "6 of 8 GPUs used, 3 for rollout actors, 1 lent, 2 running" in lines[1]
     rows = {line.split()[0]: line.split()[-1] for line in lines if line.startswith(("healthy", "run"))}
     assert rows == {"healthy": "-", "run": "4/3"}
+    pool["status"] |= {"shared": 2}
+    assert "3 for rollout actors, 1 lent, 2 of worker groups, 2 running" in view.picture(NOW, FREE, None)[1]
     head, row = table([pool], pools.FIELDS, NOW, FREE)
     named = dict(zip(head.split(), row.split(), strict=True))
-    assert (named["ACTORS"], named["LENT"]) == ("3", "1")
+    assert (named["GROUPS"], named["ACTORS"], named["LENT"]) == ("2", "3", "1")
+    assert pools.GROUPS in pools.columns([pool], wide=False)
+    assert pools.GROUPS not in pools.columns([w.pool("a100")], wide=False)
+    assert "  shared    2 of 8 GPUs in worker groups: evalstop groups --pool a100" in pools.page(
+        pool, NOW, FREE
+    )
 
 
 def test_top_counts_no_actor_whose_pod_waits_for_what_may_not_come() -> None:

@@ -31,7 +31,7 @@ FAMILY = {
 }
 SHARING = {"family": "qwen-7b", "stateBytes": 60 * GIB, "maxSlowdownPercent": 10}
 POOL = pool_object(
-    status={"capacity": 16, "free": 2, "held": 0, "foreign": 0, "running": 2, "queued": 1},
+    status={"capacity": 16, "free": 2, "held": 0, "foreign": 0, "shared": 8, "running": 2, "queued": 1},
     sharing={"families": [FAMILY], "maxResidents": 3},
 )
 READY = Condition("Ready", True, "Ready", "it can grant turns", START - 3000.0, 1)

@@ -211,7 +211,8 @@ LENDER, BORROWER, RESIDENTS = long_name(20), long_name(21), (long_name(22), long
 
 def sharers(now: float) -> list[Object]:
     """Return a pool with a worker group that does not answer, its residents, and runs that lend GPUs."""
-    pool = pool_object(POOL, _pool_status(now), sharing={"families": [FAMILY], "maxResidents": 3})
+    status = _pool_status(now) | {"shared": 1000}
+    pool = pool_object(POOL, status, sharing={"families": [FAMILY], "maxResidents": 3})
     residents = [_resident(pool, now, name, number) for number, name in enumerate(RESIDENTS, 1)]
     lent = [
         _with_actors(pool, now, LENDER, 1),

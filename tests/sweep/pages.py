@@ -54,7 +54,7 @@ OF_THE_SCENE = (
 )  # fmt: skip
 SHARED = (
     "/groups", f"/groups/{GROUP}", f"{JOB}/{RESIDENTS[0]}", f"{JOB}/{BORROWER}", f"{JOB}/{LENDER}",
-    f"/pools/{POOL}",
+    "/pools", f"/pools/{POOL}",
 )  # fmt: skip
 FEW = ("/", "/jobs", "/pools", "/savings", "/compare")
 CROWDED = ("/", "/jobs", "/jobs?page=20", f"/pools/{POOL}", "/savings", f"{JOB}/thousand")

@@ -40,6 +40,7 @@ def test_pages_show_turns_waits_and_slow_downs() -> None:
     with operator() as way, running(OBJECTS, EVERYONE, way) as board:
         every, one = fetch(board.base, "/groups"), fetch(board.base, "/groups/wg-3")
         pool, job = fetch(board.base, "/pools/research"), fetch(board.base, "/jobs/team-a/math-b")
+        pools = fetch(board.base, "/pools")
         assert status_of(board.base, "/groups/wg-9") == 404
     for page in (every, one):
         assert "team-a/math-a" in page
@@ -48,6 +49,10 @@ def test_pages_show_turns_waits_and_slow_downs() -> None:
     assert "Turns in worker group wg-3 over time" in one
     assert "team-c/old" in one
     assert '<a href="/groups/wg-3">wg-3</a>' in pool
+    for page in (pool, pools):
+        assert "used 6, worker groups 8, reserved 0, others 0, free 2" in page
+        assert ">used 6<" in page
+        assert ">worker groups 8<" in page
     assert "1.13 times as long as alone, 1.10 is allowed" in job
     assert "longer for 4 steps" in job
 

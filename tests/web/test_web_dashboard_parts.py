@@ -199,6 +199,9 @@ def test_a_pools_bar_says_its_numbers_and_tells_parts_by_hatch() -> None:
     drawn = charts.gpus_svg(5, 3, 2, 6, "p", False)
     assert "used 5, reserved 3, others 2, free 6" in drawn
     assert drawn.count("<pattern") == 2
+    drawn = charts.gpus_svg(5, 3, 2, 6, "p", False, 4)
+    assert "used 5, worker groups 4, reserved 3, others 2, free 6" in drawn
+    assert drawn.count("<pattern") == 3
     assert "<svg" in charts.gpus_svg(0, 0, 0, 0, "p", True)
 
 

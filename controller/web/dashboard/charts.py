@@ -21,10 +21,13 @@ _CACHED = 512  # charts remembered
 
 
 @lru_cache(maxsize=_CACHED)
-def gpus_svg(used: int, reserved: int, unmanaged: int, free: int, prefix: str, narrow: bool) -> str:
-    """Return a pool's GPUs as one bar: used, reserved, used by unmanaged pods, free."""
+def gpus_svg(
+    used: int, reserved: int, unmanaged: int, free: int, prefix: str, narrow: bool, shared: int | None = None
+) -> str:
+    """Return a pool's GPUs as one bar: used, worker groups' (None: it has none), reserved, others', free."""
     parts = [
         ("used", used, svg.SCORE, ""),
+        *([] if shared is None else [("worker groups", shared, svg.PROXY, "xx")]),
         ("reserved", reserved, svg.BEST, "//"),
         ("others", unmanaged, svg.MUTED, ".."),
         ("free", free, svg.GRID, ""),

@@ -92,6 +92,13 @@ class Pool:
     status: PoolStatus
     problem: str = ""
 
+    @property
+    def used(self) -> int:
+        """GPUs that pods of its jobs use; those of worker groups are no job's own."""
+        s = self.status
+        rest = (s.free, s.held, s.foreign, s.shared)
+        return max(0, (s.capacity or 0) - sum(gpus or 0 for gpus in rest))
+
 
 @dataclass
 class Feed:

@@ -341,9 +341,9 @@ class Pages:
         for number, pool in enumerate(pools):
             status = pool.status
             free, held, foreign = status.free or 0, status.held or 0, status.foreign or 0
-            used = max(0, (status.capacity or 0) - free - held - foreign)
-            parts = (used, held, foreign, free)
-            bars[pool.name] = await asyncio.to_thread(charts.gpus_svg, *parts, f"g{number}", narrow)
+            parts = (pool.used, held, foreign, free)
+            drawn = await asyncio.to_thread(charts.gpus_svg, *parts, f"g{number}", narrow, status.shared)
+            bars[pool.name] = drawn
         return bars
 
     async def _queue(self, name: str) -> Found:
