@@ -37,13 +37,13 @@ def pod_trouble(pod: Object) -> PodTrouble | None:
     return waits[0] if waits else None
 
 
-def clean(text: object) -> str:
+def clean(text: object, most: int = LAST_WORDS) -> str:
     """Return the last words of a text that anybody may have written: one line of printable characters, the
-    end of it."""
+    end of it, ``most`` of them."""
     if not isinstance(text, str):
         return ""
     words = " ".join("".join(x if x.isprintable() else " " for x in text[-4096:]).split())
-    return words if len(words) <= LAST_WORDS else "…" + words[1 - LAST_WORDS :]
+    return words if len(words) <= most else "…" + words[1 - most :]
 
 
 def _containers(status: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -52,10 +52,10 @@ def _containers(status: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _ended(pod: str, which: str, code: int, ended: Mapping[str, Any]) -> PodTrouble:
-    last_words = clean(ended.get("message"))
-    reason = clean(ended.get("reason"))
-    if reason not in ("", "Error"):  # OOMKilled
-        last_words = ": ".join(filter(None, (reason, last_words)))[:LAST_WORDS]
+    reason = clean(ended.get("reason"), LAST_WORDS // 2)
+    before = "" if reason in {"", "Error"} else f"{reason}: "  # OOMKilled
+    last_words = clean(ended.get("message"), LAST_WORDS - len(before))  # what says most is at the end
+    last_words = (before + last_words).removesuffix(": ")
     identity = str(ended.get("containerID") or which)[-128:]
     return PodTrouble(
         pod,

@@ -55,30 +55,73 @@ rlhf_request_served 0
 
 def test_a_run_on_a_node_that_takes_no_new_pods_is_told() -> None:
     class OneNode:
-        def __init__(self, answer: Any) -> None:
-            self.answer = answer
+        def __init__(self, answer: Any, status: Any) -> None:
+            self.answer, self.status = answer, status
 
         async def get(self, resource: Any, name: str) -> Any:
             assert (resource.plural, name) == ("nodes", "node-1")
             if isinstance(self.answer, Exception):
                 raise self.answer
-            return {"metadata": {"name": name}, "spec": self.answer}
+            return {"metadata": {"name": name}, "spec": self.answer, "status": self.status}
 
     run = job_view.read(w.whole("run", w.running()))
 
-    def told(answer: Any) -> list[str]:
-        found = asyncio.run(gather("pods", checks.nodes(OneNode(answer), run)))  # type: ignore[arg-type]
-        return texts(found, Level.NOTE)
+    def told(answer: Any, level: Level = Level.NOTE, **ready: str) -> list[str]:
+        one = OneNode(answer, {"conditions": [{"type": "Ready", "status": "True"} | ready]})
+        found = asyncio.run(gather("pods", checks.nodes(one, run)))  # type: ignore[arg-type]
+        return texts(found, level)
 
     assert told({}) == []
     assert told(Refused(403, "Forbidden", "no")) == []
     assert told(NotFound(404, "NotFound", "no")) == ["its node node-1 is gone"]
     assert [one.partition(":")[0] for one in told({"unschedulable": True})] == ["its node node-1 is cordoned"]
+    silent = {"status": "Unknown", "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting it."}
+    (text,) = told({"unschedulable": True}, Level.WRONG, **silent)
+    assert text.startswith("its node node-1 is not ready (NodeStatusUnknown: Kubelet stopped posting it): ")
     planned = replace(run.record.admission, nodes=("node-1",), bound_nodes=())
     run = replace(run, record=replace(run.record, admission=planned))
     assert told({"unschedulable": True}) == [
         "node-1, the node planned for it, is cordoned: no pod of it gets there"
     ]
+
+
+def test_a_pod_that_failed_and_was_replaced_is_not_what_is_wrong() -> None:
+    """A Job keeps its failed pods: a run that has gone on since would be called wrong to its end."""
+
+    def pod(name: str, minute: int, phase: str, index: str = "0") -> dict[str, Any]:
+        code = {"terminated": {"exitCode": 3, "reason": "Error"}} if phase == "Failed" else {"running": {}}
+        return {
+            "metadata": {
+                "name": name,
+                "creationTimestamp": f"2026-01-01T00:0{minute}:00Z",
+                "annotations": {"batch.kubernetes.io/job-completion-index": index},
+                "ownerReferences": [{"kind": "Job", "name": "run", "uid": "u", "controller": True}],
+            },
+            "status": {"phase": phase, "containerStatuses": [{"name": "t", "state": code}]},
+        }
+
+    class Pods:
+        def __init__(self, *pods: dict[str, Any]) -> None:
+            self.pods = list(pods)
+
+        async def list(self, resource: Any, *_: Any, **__: Any) -> tuple[list[Any], str]:
+            return (self.pods if resource is PODS else []), ""
+
+        async def get(self, *_: Any) -> Any:
+            raise Refused(403, "Forbidden", "no")
+
+    run = job_view.read(w.whole("run", w.running()))
+
+    def told(*pods: dict[str, Any]) -> tuple[list[str], list[str]]:
+        found = asyncio.run(gather("pods", checks.pods(Pods(*pods), run)))  # type: ignore[arg-type]
+        return texts(found, Level.WRONG), texts(found, Level.NOTE)
+
+    failed = pod("run-0-a", 1, "Failed")
+    sick = "run-0-a: ended with exit code 3, Error"
+    assert told(failed, pod("run-0-b", 2, "Running")) == ([], [f"{sick}; another pod has taken its place"])
+    assert sick in told(failed, pod("run-0-b", 2, "Failed"))[0]  # nothing has gone on
+    assert sick in told(failed, pod("run-1-b", 2, "Running", "1"))[0]
+    assert sick in told(failed)[0]
 
 
 def texts(found: list[Finding], level: Level) -> list[str]:

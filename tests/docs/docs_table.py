@@ -78,8 +78,8 @@ SHOWN = {
     "python -m controller.web.dashboard": "tests/browser/test_browser_cluster.py",
     "kubectl port-forward": "tests/web/test_web_queue.py::test_by_port_forward",
     "kubectl create token": "tests/browser/test_browser_cluster.py",
-    "kubectl -n evalstop-system port-forward deployment/evalstop-operator 8444": BY_HAND
-    + "tests/chart/test_chart_installed.py reads them so, by the pods' addresses",
+    "kubectl create token prometheus-k8s -n monitoring": BY_HAND
+    + "tests/chart/test_chart_installed.py reads metrics so, by the pods' addresses",
     "evalstop groups": "tests/cli/test_cli_groups.py::test_the_page",
     "evalstop rollouts run": "tests/cli/test_cli_rollouts.py::test_the_page",
     "evalstop queue research": WEB_QUEUE + "test_the_command_prints_the_queue",

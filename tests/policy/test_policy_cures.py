@@ -66,6 +66,11 @@ BOX = "/spec/workload/template/spec/template/spec/containers"
             'pod run-0 waits, RunContainerError: exec: "trian": executable file not found in $PATH',
             "kubectl describe pods -n team -l evalstop.dev/job=run",
         ),
+        (  # --previous alone is refused for a pod that is not started again: its container has no former one
+            "ExitCode",
+            "BackoffLimitExceeded: no more; pod run-0-x7 ended with exit code 3 (2 times): no",
+            "kubectl logs -n team run-0-x7 --previous 2>/dev/null || kubectl logs -n team run-0-x7",
+        ),
         ("Unreachable", "refused; did you mean '9400'?", MERGE % '{"spec":{"scrape":{"port":9400}}}'),
         ("Unreachable", "refused", MERGE % '{"spec":{"scrape":{"port":<port>}}}'),
         ("PoolNotFound", "no 'reserch'; did you mean 'research'?", MERGE % '{"spec":{"pool":"research"}}'),

@@ -74,6 +74,17 @@ def test_of_long_last_words_the_end_stays() -> None:
     assert clean(None) == clean({"a": 1}) == ""
 
 
+def test_of_long_last_words_the_end_stays_behind_the_reason() -> None:
+    """As containerd says it of a command that is not there: 260 characters, and the name of it at the end."""
+    end = 'exec: "trian": executable file not found in $PATH'
+    told = ENDED | {"exitCode": 128, "reason": "StartError", "message": "failed to create task: " * 9 + end}
+    found = trouble({"name": "t", "state": {"terminated": told}})
+    assert found is not None
+    assert found.message.startswith("StartError: …")
+    assert found.message.endswith(end)
+    assert len(found.message) == LAST_WORDS
+
+
 @pytest.mark.parametrize(
     ("spec", "status", "told"),
     [

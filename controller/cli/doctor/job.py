@@ -14,7 +14,7 @@ from controller.api.rule_text import rule_and_modifiers
 from controller.cli.cluster import CallerApi, operator_away
 from controller.cli.doctor.findings import Finding, note, ok, unknown, wrong
 from controller.cli.doctor.pod_starts import starts
-from controller.cli.doctor.pods import trainer_ended, trouble, unseen
+from controller.cli.doctor.pods import replaced, trainer_ended, trouble, unseen
 from controller.cli.job_view import Reading
 from controller.cli.remedies import cure, marks
 from controller.kube.errors import ApiError, NotFound
@@ -55,6 +55,7 @@ Object = dict[str, Any]
 
 CONTRACT = "docs/use/trainer-contract.md; a client for trainers: docs/use/trainers.md"
 NODES_ASKED = 32  # of a gang
+REMOVE = "kubectl delete node"
 MEMBERS_ASKED = 32  # of a gang: each is a request through the API server
 PROXY_REFUSES = "BadRequest"  # of a Status: the API server's own answer, a trainer gives none
 EXPIRES = "ttlSecondsAfterFinished"  # named where a workload would be gone before its end was seen
@@ -121,7 +122,8 @@ def conditions(job: Reading, now: float) -> Iterator[Finding]:
 
 
 async def nodes(api: CallerApi, job: Reading) -> AsyncIterator[Finding]:
-    """Yield which of its nodes take no new pods: the run goes on there, and comes back to none of them."""
+    """Yield which of its nodes do not answer, and which take no new pods: there the run goes on, and comes
+    back to none of them."""
     found, there = nodes_of(job.record.admission)
     for name in sorted(found)[:NODES_ASKED]:
         its = f"its node {name}" if there else f"{name}, the node planned for it,"
@@ -132,10 +134,24 @@ async def nodes(api: CallerApi, job: Reading) -> AsyncIterator[Finding]:
         except ApiError:
             return  # not everybody may read them
         else:
-            if (node.get("spec") or {}).get("unschedulable"):
+            if there and (silent := not_ready(node)):
+                text = (
+                    f"{its} is not ready ({silent}): a pod there may have ended, whatever it is said to be, "
+                    "and is replaced once the cluster knows that it has"
+                )
+                yield wrong("pods", text, f"kubectl describe node {name}; if it is lost: {REMOVE} {name}")
+            elif (node.get("spec") or {}).get("unschedulable"):
                 goes_on = "it goes on there; a pod that ends comes back elsewhere"
                 text = f"{its} is cordoned: {goes_on if there else 'no pod of it gets there'}"
                 yield note("pods", text, f"kubectl uncordon {name}")
+
+
+def not_ready(node: Mapping[str, Any]) -> str:
+    """Return why a node is not ready, in the cluster's words; "": it is."""
+    for one in (node.get("status") or {}).get("conditions") or ():
+        if one.get("type") == "Ready" and one.get("status") != "True":
+            return ": ".join(filter(None, (one.get("reason"), str(one.get("message") or "").rstrip("."))))
+    return ""
 
 
 async def gang(api: CallerApi, job: Reading, found: Sequence[Object]) -> AsyncIterator[Finding]:
@@ -174,7 +190,12 @@ async def _unlabelled(api: CallerApi, job: Reading, workload: Object) -> list[st
 async def pods(api: CallerApi, job: Reading) -> AsyncIterator[Finding]:
     """Its pods and those of its access Jobs: what keeps any from running."""
     found, _ = await api.list(PODS, job.namespace, labels=f"{names.LABEL_JOB}={job.name}")
-    sick = [text for pod in found if (text := trouble(pod))]
+    over = [pod for pod in found if replaced(pod, found)]
+    for former in over:
+        name = former["metadata"]["name"]
+        text = f"{trouble(former) or name}; another pod has taken its place"
+        yield note("pods", text, f"kubectl logs {name}{job.flags()}")
+    sick = [text for pod in found if pod not in over and (text := trouble(pod))]
     for text in sick:
         pod = text.partition(":")[0]
         yield wrong("pods", text, f"kubectl describe pod {pod}{job.flags()}; kubectl logs {pod}{job.flags()}")
@@ -189,7 +210,7 @@ async def pods(api: CallerApi, job: Reading) -> AsyncIterator[Finding]:
         still = f"; {begin} not started yet, the image may be on its way" if begin else ""
         done = sum(1 for pod in found if (pod.get("status") or {}).get("phase") == "Succeeded")
         ended = f"; {done} ended well" if done else ""
-        yield ok("pods", f"{len(found)}, nothing keeps any from running{ended}{still}")
+        yield ok("pods", f"{len(found) - len(over)}, nothing keeps any from running{ended}{still}")
     for text in filter(None, (trainer_ended(pod) or unseen(pod) for pod in found)):
         yield note("pods", text)
     for closed in [one async for one in nodes(api, job)]:

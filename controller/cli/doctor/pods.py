@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from controller.objects import COMPLETION_INDEX, controller_uid
 from controller.workloads.pods import unseen_by
 from controller.workloads.trainer_end import trainer_end
 
@@ -27,6 +28,28 @@ def trouble(pod: Mapping[str, Any]) -> str:
     if status.get("phase") == "Failed":
         return f"{name}: Failed, {status.get('reason', '')} {status.get('message', '')}".rstrip(", ")
     return ""
+
+
+def replaced(pod: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether a pod has failed and a later one of its Job's has its index, and has not failed too.
+
+    A Job keeps those that failed for as long as it is there.
+    """
+    if (pod.get("status") or {}).get("phase") != "Failed" or (place := _place(pod)) is None:
+        return False
+    return any(
+        _place(other) == place
+        and (other.get("status") or {}).get("phase") != "Failed"
+        and str(other["metadata"].get("creationTimestamp")) >= str(pod["metadata"].get("creationTimestamp"))
+        for other in others
+    )
+
+
+def _place(pod: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the pod's Job and its index there; None: it has none."""
+    index = (pod["metadata"].get("annotations") or {}).get(COMPLETION_INDEX)
+    owner = controller_uid(pod)
+    return None if index is None or not owner else (owner, str(index))
 
 
 def trainer_ended(pod: Mapping[str, Any]) -> str:

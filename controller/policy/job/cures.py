@@ -44,6 +44,7 @@ _IN_MESSAGE = (
     re.compile(
         r"^pods of an earlier attempt run on, .* owns them: (?P<orphans>[a-z0-9., -]+?)(?: and \d+ more)?;"
     ),
+    re.compile(r"\bpod (?P<crashed>[a-z0-9.-]+) ended with exit code \d"),
     re.compile(r"members? ha(?:s|ve) ended well, and pods? (?P<member>[a-z0-9.-]+)"),
     re.compile(r"pods? (?P<unlabelled>[a-z0-9., -]+?)(?: and \d+ more)? of Job [a-z0-9.-]+ lacks? label"),
     re.compile(r"^worker group (?P<group>[a-z0-9.-]+): "),
@@ -272,6 +273,9 @@ def _escaped(text: str) -> str:
 _EDIT = "kubectl edit rlhfjob{job}"
 _DOCTOR = "evalstop doctor{job}"
 _LOGS = "kubectl logs{ns} -l evalstop.dev/job={name}"
+# A container that was started again in its pod has a former one; that of a pod that has ended has none, and
+# the kubelet refuses.
+_LAST_LOGS = "kubectl logs{ns} <crashed> --previous 2>/dev/null || kubectl logs{ns} <crashed>"
 _PODS = "kubectl get pods{ns} -l evalstop.dev/job={name}"
 _POOL = "evalstop pools {pool}"
 _CLAIMS = "kubectl get pvc{ns}"
@@ -462,7 +466,7 @@ CURES: dict[str, Cure] = {
     ),
     "ExitCode": Cure(
         "correct what the trainer's last words name, in the manifest",
-        "kubectl logs{ns} -l evalstop.dev/job={name} --previous",
+        _LAST_LOGS,
         _patch(_set(f"{_CONTAINER}/command", "<command>", "add")),
         blank="command",
     ),
