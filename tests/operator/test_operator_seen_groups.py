@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from controller.api.convert import record
 from controller.kube.cache import Cache
 from controller.kube.resources import GPUPOOLS, RLHFJOBS, WORKERGROUPS
 from controller.operator.reconcile.seen_groups import SeenGroups
@@ -107,6 +108,21 @@ def test_jobs_are_planned_once_a_resident_has_been_too_slow_for_long_and_once_it
     assert [take(STAYS + 2 + more, cycle) for more in (1, 2)] == [[], []]
     better = [released for released in range(STAYS + 5, STAYS + 200) if take(released, 0)]
     assert len(better) == 1
+
+
+def test_steps_of_a_start_before_count_only_where_this_process_saw_none_of_it() -> None:
+    world = World()
+
+    def above(number: int) -> int:
+        obj = scene.group(scene.A, scene.B, number=number)
+        obj["metadata"]["resourceVersion"] = str(number)
+        world.cache.put(WORKERGROUPS, obj)
+        world.reports.take("wg-3", number, checked(scene.report(admission=number)), scene.START)
+        seen = world.reports.seen("team-a-math-b", record(scene.B["status"]))
+        assert seen is not None
+        return seen.slowness.above
+
+    assert [above(2), above(3)] == [4, 0]
 
 
 def test_a_report_of_an_earlier_start_says_nothing_of_this_one() -> None:

@@ -525,6 +525,17 @@ def test_last_that_came_leaves_when_somebody_stays_too_slow() -> None:
     assert "a resident was too slow beside it" in waits(w.plan(), "a/2")[1]
 
 
+def test_nobody_leaves_a_group_that_starts_anew_for_what_was_measured_before() -> None:
+    w = GroupWorld(nodes={"n1": 4})
+    for number in (1, 2):
+        w.share(f"a/{number}")
+        w.plan()
+    slow = replace(w.jobs["a/1"].sharing, slowness=MeasuredSlowness(1.3, 1.0, 20))
+    w.jobs["a/1"] = replace(w.jobs["a/1"], sharing=slow)
+    w.groups["wg-1"] = replace(w.groups["wg-1"], ready=False)
+    assert not w.plan().preemptions
+
+
 def test_who_came_last_is_told_by_time_not_by_attempts() -> None:
     """The number of its own job's attempts told it before: who had been preempted was the last for good."""
     w = GroupWorld(nodes={"n1": 4})

@@ -155,7 +155,9 @@ class Groups:
         before = self.report(name, number)
         if known is None or known.number != number:
             newest = report.residents[-1].name if report.residents else ""
-            known = self._groups[name] = _Group(number, report, paces=Paces(newest, self._stored(name)))
+            # After a start that this process has seen its residents begin anew, from their checkpoints.
+            before_us = {} if known is not None and known.report is not None else self._stored(name)
+            known = self._groups[name] = _Group(number, report, paces=Paces(newest, before_us))
         known.report, known.reported, known.problem, known.unanswered = report, at, "", None
         known.paces = known.paces.after([self._turns(one) for one in report.residents])
         if again or _facts(before) != _facts(report) or slow != _too_slow(known):

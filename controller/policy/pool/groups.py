@@ -237,7 +237,10 @@ class Groups:
             for key, job in runs.items()
             if job.sharing is not None and job.sharing.group in self.late
         ]
+        starts = {view.name for view in self.sharing.groups if not view.ready}
         for group in self.residencies.groups.values():
+            if group.name in starts:
+                continue  # nobody trains in it; what was measured is of its start before
             stay = [one for one in group.residents if one.key in runs]
             if len(stay) < len(group.residents):
                 continue  # somebody leaves, or has just come
