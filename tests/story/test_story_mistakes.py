@@ -41,6 +41,9 @@ Json = dict[str, Any]
 HOME, OUTSIDE = "mistakes", "outsiders"
 SOON = 15.0  # s from when it can be known until it is told, and from then until it is shown everywhere
 ORDINARY = 0.06  # s in which an ordinary machine adds up a million squares
+# Times as slow a machine may be, for all that it tells: one of a third of the speed, with a suite beside it,
+# tells within 15 s x 4. Where it takes longer, something hangs, however busy the machine is.
+SLOWEST = 4.0
 FIRST_EVAL = 10  # s: the least that the API takes
 PATIENCE = 150.0  # s that all of them together may take on a busy machine
 BLANK = re.compile(r"<[a-z]+>")
@@ -264,18 +267,29 @@ def patch(town: Town, spec: Json) -> None:
     town.plane.kubectl("patch", "gpupool", "research", "--type=merge", "-p", body)
 
 
-def slowness() -> float:
-    """Return how many times as long as an ordinary machine this one takes just now; at least 1.
+def sums() -> float:
+    """Return in how many seconds this machine adds up a million squares just now."""
+    began = time.perf_counter()
+    sum(i * i for i in range(1_000_000))
+    return time.perf_counter() - began
+
+
+def slowness(took: float) -> float:
+    """Return how many times as long as an ordinary machine one takes that adds up in ``took`` s; 1 to
+    `SLOWEST`.
 
     Programs of access pods have to start before anything can be told, beside all that the suite runs.
     """
-    began = time.perf_counter()
-    sum(i * i for i in range(1_000_000))
-    return max(1.0, (time.perf_counter() - began) / ORDINARY)
+    return min(SLOWEST, max(1.0, took / ORDINARY))
+
+
+@pytest.mark.parametrize(("took", "times"), [(0.01, 1.0), (0.06, 1.0), (0.12, 2.0), (0.24, 4.0), (9.0, 4.0)])
+def test_what_is_waited_for_is_bounded_on_the_slowest_machine(took: float, times: float) -> None:
+    assert slowness(took) == pytest.approx(times)
 
 
 def test_each_is_told_in_its_time_and_cured_by_what_is_printed(town: Town) -> None:
-    every = twelve()
+    every, took = twelve(), sums()
     for one in every:
         job = manifest(one.name, one.namespace)
         one.make(job)
@@ -288,12 +302,14 @@ def test_each_is_told_in_its_time_and_cured_by_what_is_printed(town: Town) -> No
             assert time.monotonic() < deadline, story_so_far(town, every)
             look(town, every, page)
             time.sleep(0.5)
-    soon = SOON * slowness()
+    soon = SOON * slowness(max(took, sums()))
     for one in every:
         late = {where: seen - one.known for where, seen in one.shown.items()}
         assert set(late) == {"kubectl", "list", "dashboard"}
-        assert max(late.values()) <= soon, f"{one.name}: {late}"
-        assert one.since - (one.began or applied) <= soon, f"{one.name}: told late"
+        said = f"{one.name}: {'/'.join(one.reasons)} was to be"
+        assert max(late.values()) <= soon, f"{said} shown within {soon:.0f} s: {late}"
+        told = one.since - (one.began or applied)
+        assert told <= soon, f"{said} told within {soon:.0f} s, it took {told:.1f} s"
         if one.quiet:
             assert one.warned >= one.since + FIRST_EVAL - 1.0, f"{one.name}: a Warning before its time"
 
