@@ -80,6 +80,16 @@ def test_a_trainer_that_does_not_hear_of_sigterm(command: list[str], said: str) 
     assert any(said in text for text in told)
 
 
+@pytest.mark.parametrize("policy", ["OnFailure", "Never"])
+def test_the_rule_for_143_comes_with_the_restart_policy_that_it_needs(policy: str) -> None:
+    """The API server refuses podFailurePolicy beside any other, as was seen on kind."""
+    workload = job(["python", "train.py"])
+    workload["spec"]["template"]["spec"]["restartPolicy"] = policy
+    (one,) = [one for one in template.examined(workload) if one.about == "exit code"]
+    assert one.cure.line.startswith("set restartPolicy: Never") == (policy != "Never")
+    assert "add one with action Ignore, onExitCodes In [143]" in one.cure.line
+
+
 def test_ray_is_told_what_it_costs() -> None:
     ((level, about, text),) = found(job(["ray", "job", "submit", "--", "python3", "-m", "verl"]))
     assert (level, about) == (Level.NOTE, "launcher")

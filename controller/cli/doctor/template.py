@@ -156,7 +156,10 @@ def _exit_codes(workload: Object, launcher: str) -> Iterator[Finding]:
             f"no rule of podFailurePolicy ignores exit code {code} ({why}): each pod that is told to end, as "
             f"on a drained node, counts as a failure; backoffLimit is {spec.get('backoffLimit', 6)}"
         )
-        yield note("exit code", text, f"add one with action Ignore, onExitCodes In [{code}]: {PAGE}")
+        # The API server takes a podFailurePolicy beside restartPolicy: Never alone.
+        again = get(spec, ("template", "spec", "restartPolicy")) == "OnFailure"
+        first = "set restartPolicy: Never (it is OnFailure) and " if again else ""
+        yield note("exit code", text, f"{first}add one with action Ignore, onExitCodes In [{code}]: {PAGE}")
 
 
 def _action(spec: Object, code: int) -> str | None:
