@@ -1,7 +1,7 @@
 """`python -m tests.sweep [pages|commands]`: all pages and commands over hostile scenes; what is wrong.
 
-Pages at 390, 900 and 1440 px, each in light, dark, forced colours and print, walked by Tab, and read by axe;
-commands at 80 and 200 columns. Exit status 1 if anything is wrong.
+Pages at 390, 900 and 1440 px, each in light, dark, forced colours and print, walked by Tab, and read by axe
+in light and dark; commands at 80 and 200 columns. Exit status 1 if anything is wrong.
 """
 
 from __future__ import annotations

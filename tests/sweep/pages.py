@@ -33,6 +33,7 @@ LOOKS: dict[str, dict[str, str]] = {
     "forced colours": {"forced_colors": "active"},
     "print": {"media": "print"},
 }
+AXE_LOOKS = ("light", "dark")  # the looks whose colours are the page's own
 USUAL = {"color_scheme": "light", "forced_colors": "none", "media": "screen"}
 JOB = f"/jobs/{NAMESPACE}"
 SIX = ",".join(
@@ -170,10 +171,16 @@ def walked(page: Any, path: str, width: int) -> list[Fault]:
     return found
 
 
-def axe_faults(page: Any, path: str, width: int, run: Callable[[Any], Any]) -> list[Fault]:
-    """Return what axe finds; ``run``: of axe-playwright-python's `Axe`."""
+def axe_faults(
+    page: Any, path: str, width: int, run: Callable[[Any], Any], looks: Iterable[str] = AXE_LOOKS
+) -> list[Fault]:
+    """Return what axe finds in each look; ``run``: of axe-playwright-python's `Axe`."""
     found = []
-    for violation in run(page).response["violations"]:
-        where = "; ".join(node["html"][:90] for node in violation["nodes"][:3])
-        found.append(Fault(path, width, "axe", f"{violation['id']}: {violation['help']}: {where}"))
+    for look in looks:
+        page.emulate_media(**{**USUAL, **LOOKS[look]})
+        for violation in run(page).response["violations"]:
+            where = "; ".join(node["html"][:90] for node in violation["nodes"][:3])
+            what = f"{violation['id']}: {violation['help']}: {where}"
+            found.append(Fault(path, width, f"axe, {look}", what))
+    page.emulate_media(**USUAL)
     return found
