@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 import pytest
 from jinja2 import BaseLoader, ChoiceLoader, DictLoader
 
+from controller.web.dashboard import groups, render, savings
 from controller.web.dashboard import pages as made
-from controller.web.dashboard import render, savings
 from controller.web.dashboard.app import Dashboard
 from controller.web.dashboard.run_chart import curve_svg
 from controller.web.dashboard.svg_elements import EventWords
+from controller.web.groups import Turn
 from tests.support.dashboard_world import running
 from tests.sweep import pages
 from tests.sweep.hostile import GAP_S, NAMESPACE, POOL, hostile, long_name, sharers
@@ -80,6 +81,44 @@ def test_groups_and_runs_with_actors_of_the_hostile_scene(tabs: Tabs) -> None:
         scene = Scene("shared", board, ())
         looks = [(path, width) for path in pages.SHARED for width in pages.WIDTHS]
         assert [fault for path, width in looks for fault in seen(tabs, scene, path, width)] == []
+
+
+def test_the_table_of_groups_scrolls_sideways_at_no_width(
+    tabs: Tabs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With all that its operator tells: whose turn it is, as of when, and how much memory is used."""
+    known, now = groups._all, time.time()
+    job = f"{NAMESPACE}/{pages.RESIDENTS[0]}"
+    turn = Turn(job=job, phase="Held", function="train_step", sequence=7, seconds=30.0)
+
+    def told(feed: Any, live: Any) -> list[Any]:
+        members = [{"host_bytes": 180 << 30}, {"host_bytes": 180 << 30}]
+        return [
+            one.model_copy(
+                update={
+                    "reported": now - 400.0,
+                    "turn": turn,
+                    "members": tuple(
+                        member.model_copy(update=more)
+                        for member, more in zip(one.members, members, strict=True)
+                    ),
+                }
+            )
+            for one in known(feed, live)
+        ]
+
+    monkeypatch.setattr(groups, "_all", told)
+    with running(sharers(now)) as board:
+        page = tabs(width=1440).page
+        pages.opened(page, Scene("shared", board, ()), "/groups")
+        assert page.get_by_text("train_step").count() == 1
+        found = []
+        for width in (390, 560, 720, 721, 900, 1080, 1081, 1099, 1100, 1140, 1180, 1200, 1201, 1260, 1440):
+            page.set_viewport_size({"width": width, "height": 900})
+            faults = [f"{width} px: {what}: {where}" for what, where in page.evaluate(pages.boxes.FAULTS)]
+            found += [one for one in faults if "columns cut" in one or "outside" in one]
+        page.close()
+        assert found == []
 
 
 @pytest.mark.parametrize(
