@@ -72,10 +72,12 @@ def pin(
 
 def page(job: Reading, screen: Terminal) -> list[str]:
     """Return what is pinned, and what is asked for."""
+    from controller.cli.why import wrapped
+
     wanted = [int(s) for s in (job.spec.get("checkpoints") or {}).get("pins") or []]
     there = {kept.step: kept for kept in job.record.pinned}
     if not wanted and not there:
-        return [f"{job.key} pins nothing: evalstop pin {job.name}{job.flags()} STEP"]
+        return [*wrapped(f"{job.key} pins nothing:", screen), f"evalstop pin {job.name}{job.flags()} STEP"]
     condition = job.condition("CheckpointsPinned")
     rows = []
     for step in sorted({*wanted, *there}):
@@ -99,7 +101,7 @@ def page(job: Reading, screen: Terminal) -> list[str]:
     )
     lines = render(columns, rows, screen)
     if condition is not None and not condition.status:
-        lines += ["", f"{condition.reason}: {condition.message}"]
+        lines += ["", *wrapped(f"{condition.reason}: {condition.message}", screen)]
     return lines
 
 

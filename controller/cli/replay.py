@@ -52,15 +52,26 @@ def replay(log: Log) -> None:
         raise typer.Exit(UNREADABLE) from None
     if first is not None:
         when = datetime.fromtimestamp(first.now, UTC).isoformat(timespec="milliseconds")
-        typer.echo(f"first difference: line {first.line}, {first.kind} {first.subject}, {when}")
+        _say(f"first difference: line {first.line}, {first.kind} {first.subject}, {when}")
         for where, recorded, replayed in differences(json.loads(first.recorded), json.loads(first.replayed)):
-            typer.echo(f"  {where}\n    recorded {recorded}\n    replayed {replayed}")
+            _say(where, 2)
+            _say(f"recorded {recorded}", 4)
+            _say(f"replayed {replayed}", 4)
     if not kinds:
         typer.echo(f"{log}: no decision in it: is it a decision log?", err=True)
         raise typer.Exit(UNREADABLE)
-    typer.echo(f"{log}: {_counted(kinds)} replayed, {different or 'none'} different")
+    _say(f"{log}: {_counted(kinds)} replayed, {different or 'none'} different")
     if different:
         raise typer.Exit(DIFFERENT)
+
+
+def _say(text: str, margin: int = 0) -> None:
+    """Print a text in lines that fit the screen, beside a margin."""
+    from controller.cli import output
+    from controller.cli.terminal import terminal
+    from controller.cli.why import wrapped
+
+    output.lines(" " * margin + line for line in wrapped(text, terminal(), margin))
 
 
 def _counted(kinds: Counter[str]) -> str:

@@ -29,7 +29,7 @@ from controller.cli.main import app
 from controller.cli.terminal import Terminal
 from controller.kube.errors import ApiError, NotFound, Refused
 from controller.kube.resources import GPUPOOLS, PODS
-from controller.policy.job import Member
+from controller.policy.job import Cure, Member
 from controller.policy.job import conditions as c
 from controller.policy.job.cures import CURES, EXAMINING, NEEDS_NOBODY
 from controller.policy.job.record import Claim, InFlight, LifeRecord, Operation, RunProgress, StepCounts
@@ -51,6 +51,25 @@ rlhf_checkpoint_step 20
 rlhf_total_steps 400
 rlhf_request_served 0
 """
+
+
+@pytest.mark.parametrize(
+    ("cure", "lines"),
+    [
+        (Cure("lower it, or take another pool of those that are there"),
+         ["→ lower it, or take another", "  pool of those that are there"]),
+        (Cure("ask for less", "kubectl edit rlhfjob a-long-name -n a-namespace"),
+         ["→ ask for less:", "  kubectl edit rlhfjob a-long-name -n a-namespace"]),
+        (Cure("", "kubectl edit rlhfjob a-long-name -n a-namespace"),
+         ["→ kubectl edit rlhfjob a-long-name -n a-namespace"]),
+        (Cure("ask for less", "kubectl edit"), ["→ ask for less: kubectl edit"]),
+    ],
+)  # fmt: skip
+def test_a_cure_is_folded_and_its_command_stays_whole(cure: Cure, lines: list[str]) -> None:
+    found = Finding(Level.WRONG, "a", "b", cure)
+    narrow = command.page([found], Terminal(width=40))
+    assert narrow[1:-2] == [f"{'':9}{line}" for line in lines]
+    assert command.page([found], Terminal())[1:-2] == [f"{'':9}→ {cure.line}"], "no screen: nothing is folded"
 
 
 def test_a_run_on_a_node_that_takes_no_new_pods_is_told() -> None:

@@ -88,6 +88,8 @@ def test_the_first_difference_is_shown_with_its_place(tmp_path: Path) -> None:
     assert "first difference: line 4, job team/run, 1970-01-01T00:16:43.500+00:00" in result.output
     assert "$.record.evals_seen\n    recorded 77\n    replayed 2\n" in result.output
     assert result.output.endswith("7 decisions (6 job, 1 pool) replayed, 2 different\n")
+    narrow = CliRunner().invoke(app, ["replay", str(tmp_path / "log")], env={"COLUMNS": "60"})
+    assert max(map(len, narrow.output.splitlines())) <= 60, "it is folded where a screen is narrow"
 
 
 def test_a_pools_difference_is_found_too(tmp_path: Path) -> None:

@@ -26,8 +26,11 @@ def stub_api(
 ) -> Iterator[Path]:
     """Serve RLHFJobs, GPUPools and Leases, and yield the kubeconfig of a user with a certificate of its own.
 
-    There is nothing of any other kind, and a patch changes nothing. ``namespace``: the kubeconfig's own,
-    which is there as are those of the objects; ``only``: the one whose objects the user may look at, no more.
+    There is nothing of any other kind, and neither a patch nor a post changes anything: what is posted would
+    be taken where nothing of its name is there, and the user has each right that is asked for.
+
+    ``namespace``: the kubeconfig's own, which is there as are those of the objects; ``only``: the one whose
+    objects the user may look at, no more.
     """
     there = {namespace, *(obj["metadata"].get("namespace", namespace) for obj in objects)}
     objects = [*objects, *({"kind": "Namespace", "metadata": {"name": name}} for name in sorted(there))]
@@ -47,6 +50,10 @@ def stub_api(
         def do_PATCH(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
             self._send(*_answer(self.path.partition("?")[0], objects))
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
+            self._send(*_taken(self.path.partition("?")[0], body, objects))
 
         def _send(self, code: int, found: dict[str, Any]) -> None:
             data = json.dumps(found).encode()
@@ -95,6 +102,11 @@ def _answer(path: str, objects: list[dict[str, Any]]) -> tuple[int, dict[str, An
     parts = path.strip("/").split("/")
     of_one = "namespaces" in parts[:-1] and not path.startswith(NAMESPACES)
     where = parts[parts.index("namespaces") + 1] if of_one else ""
+    if parts[0] in ("api", "apis"):  # of a kind that there is nothing of, by a name
+        rest = parts[2 if parts[0] == "api" else 3 :]
+        rest = rest[2:] if rest[:1] == ["namespaces"] and len(rest) > 2 else rest
+        if len(rest) > 1 and rest[0] not in KINDS:
+            return _not_found(*rest[:2])
     if parts[-1] in KINDS or len(parts) < 2 or parts[-2] not in KINDS:
         listed = [
             obj
@@ -106,8 +118,23 @@ def _answer(path: str, objects: list[dict[str, Any]]) -> tuple[int, dict[str, An
         same = obj["metadata"]["name"] == parts[-1] and f"{obj['kind'].lower()}s" == parts[-2]
         if same and where in ("", obj["metadata"].get("namespace")):
             return 200, obj
-    message = f"{parts[-2]}.evalstop.dev {parts[-1]!r} not found"
+    return _not_found(f"{parts[-2]}.evalstop.dev", parts[-1])
+
+
+def _not_found(kind: str, name: str) -> tuple[int, dict[str, Any]]:
+    message = f"{kind} {name!r} not found"
     return 404, {"kind": "Status", "status": "Failure", "reason": "NotFound", "message": message, "code": 404}
+
+
+def _taken(path: str, body: dict[str, Any], objects: list[dict[str, Any]]) -> tuple[int, dict[str, Any]]:
+    """Return status and body of the answer to a POST."""
+    if path.endswith("accessreviews"):
+        return 201, {**body, "status": {"allowed": True}}
+    name = body["metadata"].get("name")  # without one it is given one of its own
+    if name and _answer(f"{path}/{name}", objects)[0] == 200 and path.rpartition("/")[2] in KINDS:
+        message = f"{path.rpartition('/')[2]} {name!r} already exists"
+        return 409, {"kind": "Status", "status": "Failure", "reason": "AlreadyExists", "message": message}
+    return 201, body
 
 
 def _forbidden(path: str) -> dict[str, Any]:

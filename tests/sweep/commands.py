@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -10,16 +11,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import typer.main
+import yaml
 from typer.testing import CliRunner
 
+from controller.api import convert
 from controller.cli.failure import Exit
 from controller.cli.main import app
 from controller.cli.terminal import length
+from controller.policy import decision_log
+from controller.policy.job import JobRecord, Observed, plan_job
 from tests.support.dashboard_queue import queue_api
-from tests.support.dashboard_world import Object, healthy, over_optimising
+from tests.support.dashboard_world import Object, healthy, job_object, over_optimising, pool_object
 from tests.support.stub_api import stub_api
 from tests.support.trainers_files import save
-from tests.sweep.hostile import NAMESPACE, POOL, hostile, long_name
+from tests.sweep.hostile import FAMILY, NAMESPACE, POOL, hostile, long_name
 from tests.sweep.pages import RUNS
 from tests.sweep.words import faults_of
 
@@ -27,20 +32,16 @@ COLUMNS = (80, 200)
 NAMES = ("NAMESPACE", "NAME", "STATE", "REASON")  # which stay on any screen
 # Lines that are there to be copied are never cut nor broken.
 FOLDER, EVALS = "checkpoints-of-a-run", "evals.csv"
+LOG, MANIFESTS = "decisions.jsonl", "manifests.yaml"
 # Commands of which only the help is looked at here, and why.
 ELSEWHERE = {
     "dashboard": "it serves until it is ended: the sweep of pages looks at it",
-    "mode": "it changes a job: tests/cli/test_cli_kubectl.py",
-    "stop": "it changes a job: tests/cli/test_cli_kubectl.py",
-    "resume": "it changes a job: tests/cli/test_cli_kubectl.py",
-    "pin": "it changes a job: tests/cli/test_cli_kubectl.py",
-    "check": "it asks an API server that checks: tests/cli/test_cli_check.py",
-    "doctor": "it asks an API server for rights: tests/cli/test_cli_doctor.py",
-    "replay": "it reads an operator's log: tests/cli/test_cli_replay.py",
     "parity": "it starts clusters: tests/parity",
-    "report": "it writes a page, of the same drawings as the dashboard's: tests/cli/test_cli_report.py",
 }
-_COPIED = re.compile(r"^\s*(\$ )?(evalstop|kubectl|python|export|make) |^\s*'|apply -f -|^ {2,}.*\s#\s")
+_COPIED = re.compile(
+    r"^\s*(\$ |→ )?(evalstop|kubectl|helm|python|export|make) |^\s*'|apply -f -|^ {2,}.*\s#\s"
+    r"|^rlhfjob\.evalstop\.dev/"  # what was done to which object, in one line as kubectl tells it
+)
 
 
 class Fault(NamedTuple):
@@ -101,6 +102,43 @@ def _files(folder: Path) -> None:
         for step, (score, _) in enumerate(healthy(run, 40) if run == 1 else over_optimising(2, 40))
     ]
     (folder / EVALS).write_text("\n".join(["series_id,step,eval,label", *rows]))
+    (folder / LOG).write_text("".join(f"{line}\n" for line in _decided()))
+    (folder / MANIFESTS).write_text(yaml.safe_dump_all(_manifests()))
+
+
+def _decided() -> Iterator[str]:
+    """Yield decisions about a run, of which the second one comes out otherwise when it is replayed."""
+    desired = convert.desired(job_object(NAMESPACE, long_name(1), pool=POOL), None)
+    record = JobRecord()
+    for number in range(2):
+        planned = plan_job(desired, Observed(), record, 1000.0 + number)
+        line = decision_log.job_line(desired, Observed(), record, 1000.0 + number, planned)
+        record = planned.record
+        if number:
+            entry = json.loads(line)
+            entry["decision"]["record"]["conditions"] = [{"message": "x" * 300}]
+            line = json.dumps(entry)
+        yield line
+
+
+def _manifests() -> list[Object]:
+    """Return manifests with long names in which most is wrong that may be; and one of a pool."""
+    sharing = {"family": FAMILY["name"], "stateBytes": 1 << 50}
+    wrong: list[dict[str, Any]] = [
+        {"pool": POOL},
+        {"pool": POOL, "gpus": 16},
+        {"pool": POOL, "replicas": 900, "stopRul": {}, "mode": "Shaddow"},
+        {"pool": f"{POOL[:-1]}q"},
+        {"pool": "empty", "metrics": [{"name": "perplexity-" + "of-a-test-set-" * 4}]},
+        {"pool": "shares", "sharing": sharing},
+        {"pool": "shares", "gpus": 0, "sharing": {**sharing, "stateBytes": 1}},
+    ]
+    found = [job_object(NAMESPACE, long_name(900 + number), **more) for number, more in enumerate(wrong)]
+    sizes = {"nodeSizes": [{"gpus": 1, "nodes": 1}]}
+    found.append(pool_object("shares", sizes, sharing={"families": [FAMILY]}))
+    for one in found:
+        one["metadata"] = {k: v for k, v in one["metadata"].items() if k in ("name", "namespace")}
+    return found
 
 
 def places(tree: Any = None) -> list[list[str]]:
@@ -110,6 +148,24 @@ def places(tree: Any = None) -> list[list[str]]:
     for name, command in getattr(tree, "commands", {}).items():
         found += [[name, *path] for path in (places(command) if hasattr(command, "commands") else [[]])]
     return found
+
+
+def acting(folder: Path) -> list[list[str]]:
+    """Return commands that change a job (here none is changed), and those that look for what is wrong."""
+    stopped, runs = long_name(6), long_name(3)
+    return [
+        ["mode", runs, "Shadow"], ["mode", runs, "Enforce"], ["mode", stopped, "Off", "--dry-run"],
+        ["stop", runs], ["stop", stopped], ["stop", "by-its-user"],
+        ["resume", stopped], ["resume", runs], ["resume", stopped, "--step", "7"],
+        ["resume", stopped, "--from", "latest", "--for-evals", "1"],
+        ["pin", runs], ["pin", runs, "10", "100000"], ["pin", runs, "best"],
+        ["pin", stopped, "1", "--remove"],
+        ["check", "-f", str(folder / MANIFESTS)],
+        ["doctor"], *(["doctor", name] for name in (runs, stopped, "crashing", "unwatched", "refused")),
+        ["replay", str(folder / LOG)],
+        ["report", stopped, "--out", str(folder / "run.html")],
+        ["report", POOL, "--pool", "--out", str(folder / "pool.html")],
+    ]  # fmt: skip
 
 
 def commands(queue: str, folder: Path) -> list[list[str]]:
@@ -125,7 +181,7 @@ def commands(queue: str, folder: Path) -> list[list[str]]:
         ["checkpoints", str(folder / FOLDER)], ["checkpoints", str(folder / FOLDER), "--layout", "Plain"],
         ["rules", "evaluate", str(folder / EVALS), "--no-plot"],
         ["sim", "formats"], ["sim", "settings"], ["extender", "config"],
-        *([*path, "--help"] for path in places()),
+        *([*path, "--help"] for path in places()), *acting(folder),
     ]  # fmt: skip
     for name in RUNS:
         found += [["get", name], ["why", name], ["history", name]]
@@ -147,7 +203,7 @@ def looked_at(printed: Printed, command: Sequence[str], columns: int) -> list[Fa
     if not lines:
         found.append(Fault(said, columns, "nothing is said"))
     wide = "wide" in command or "export" in command
-    exact = "export" in command or "--help" in command or command[:2] == ["extender", "config"]
+    exact = bool({"export", "replay", "--help"} & set(command)) or command[:2] == ["extender", "config"]
     if not wide:  # what goes to stderr are sentences, and commands to copy: a terminal folds them
         long = [one for one in printed.out.splitlines() if length(one) > columns and not _COPIED.search(one)]
         found += [Fault(said, columns, f"{length(one)} columns wide: {one[:100]!r}") for one in long]

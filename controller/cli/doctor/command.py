@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,12 +14,13 @@ from controller.cli import complete, flags, output
 from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import Exit, command
 from controller.cli.flags import Document
-from controller.cli.terminal import Terminal, clean, terminal
+from controller.cli.terminal import Terminal, clean, length, terminal
 from controller.policy.wording import counted
 
 if TYPE_CHECKING:
     from controller.cli.cluster import CallerApi
     from controller.cli.doctor.findings import Finding
+    from controller.policy.job import Cure
 
 Name = Annotated[
     str,
@@ -189,6 +190,24 @@ async def _all(*checks: tuple[str, AsyncIterator[Finding]]) -> list[Finding]:
     return found
 
 
+def _cured(cure: Cure, screen: Terminal, margin: int) -> Iterator[str]:
+    """Yield what to do: in one line with its command where the screen is wide enough, else the words folded,
+    and the command alone, whole, as it is to be pasted."""
+    from controller.cli.why import wrapped
+
+    arrow = "→ " if screen.unicode else "-> "
+    whole = [clean(line) for line in cure.line.splitlines()]
+    room = None if screen.width is None else screen.width - margin - len(arrow)
+    if room is None or not cure.text or all(length(line) <= room for line in whole):
+        yield from (arrow + line for line in whole)
+        return
+    how = [cure.command or cure.apply or cure.patch, cure.apply if cure.command else ""]
+    commands = [clean(line) for one in how for line in one.splitlines()]
+    words = wrapped(cure.text + (":" if commands else ""), screen, margin + len(arrow))
+    yield arrow + words[0]
+    yield from (" " * len(arrow) + line for line in (*words[1:], *commands))
+
+
 def page(found: Sequence[Finding], screen: Terminal) -> list[str]:
     """Return the findings as lines, each with what to do under it, and a last line that counts."""
     from controller.cli.why import wrapped
@@ -200,8 +219,7 @@ def page(found: Sequence[Finding], screen: Terminal) -> list[str]:
         level = screen.paint(f"{finding.level.value:<7}", styles[finding.level.value])
         first, *rest = wrapped(f"{finding.about}: {finding.text}", screen, margin)
         lines += [f"{level}  {first}", *(" " * margin + line for line in rest)]
-        for cure in finding.cure.line.splitlines():
-            lines.append(f"{'':>{margin}}{'->' if not screen.unicode else '→'} {clean(cure)}")
+        lines += [" " * margin + line for line in _cured(finding.cure, screen, margin)]
     bad = sum(1 for f in found if f.level == "WRONG")
     unseen = sum(1 for f in found if f.level == "unknown")
     summary = f"{bad} wrong" if bad else "nothing wrong"
