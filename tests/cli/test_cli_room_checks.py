@@ -70,10 +70,12 @@ def found(nodes: Nodes, pool: dict[str, Any], **job: Any) -> list[tuple[str, str
          "room for a group of 'small' and 1 x 4 GPUs is in the pool", ""),
         (FOUR, {"sharing": SHARES}, sharing("large"), "WRONG", "sharing", "spec.sharing.family: a group of "
          "'large' (2 x 8 GPUs)", "of its families there would be room for small, whole"),
-        (FOUR, {"sharing": SHARES}, sharing("whole", gpus=1), "WRONG", "sharing", "can hold (8 GPUs on 2 "
-         "nodes)", "of its families there would be room for small,"),
+        (FOUR, {"sharing": SHARES}, sharing("whole", gpus=1), "WRONG", "sharing",
+         "'whole' (2 x 4 GPUs) and 1 x 1 GPU are more than pool 'research' can hold (8 GPUs on 2 nodes)",
+         "of its families there would be room for small,"),
         (FOUR, {"sharing": {"families": [family("large", 2, 8)]}}, sharing("large"), "WRONG", "sharing",
-         "'large' (2 x 8 GPUs)", "have its owner give the family a size that its nodes hold"),
+         "'large' (2 x 8 GPUs) is more than pool 'research'",
+         "have its owner give the family a size that its nodes hold"),
         (FOUR, {"sharing": SHARES}, sharing("nowhere"), "WRONG", "spec",
          "spec.sharing.family: GPUPool 'research' has no family 'nowhere'; it has: large, small, whole", ""),
         (FOUR, {"sharing": SHARES}, sharing("small", 90), "WRONG", "spec", f"at most {50 * GIB} is", ""),

@@ -165,10 +165,11 @@ def _sharing_inadmissible(
     every = FreeGpus({n.name: n.gpus for n in snapshot.nodes + tuple(n for n in snapshot.closed if n.gpus)})
     whole = shape(replace(job, sharing=asked.opening(terms.workers)))
     if every and fit_job(every, whole) is None and not joins(job):
+        private = f" and {sizes(job)} are" if job.private_gpus else " is"
         return Problem(
             TOO_LARGE,
             f"spec.sharing.family: a group of {terms.name!r} "
-            f"({terms.replicas} x {counted(terms.gpus, 'GPU')}) and {sizes(job)} are more than pool {pool!r} "
+            f"({terms.replicas} x {counted(terms.gpus, 'GPU')}){private} more than pool {pool!r} "
             f"can hold ({_room(every.values())})",
         )
     if not snapshot.nodes:
