@@ -205,6 +205,7 @@ def _pod(obj: Mapping[str, Any]) -> Object:
         "overhead",
         "resources",
         "resourceClaims",
+        "readinessGates",
         "terminationGracePeriodSeconds",
     )
     kept: Object = _pick(spec, *wanted)

@@ -55,6 +55,7 @@ def pod_view(pod: Object) -> PodView:
         trouble=pod_trouble(pod),
         trainer_end=trainer_end(pod),
         unseen_by=unseen_by(pod),
+        unheard=unheard(pod),
     )
 
 
@@ -66,6 +67,20 @@ def unseen_by(pod: Object) -> str:
     if spec.get("nodeName") or told or status.get("phase") != "Pending":
         return ""
     return str(spec.get("schedulerName") or "default-scheduler")[:253]
+
+
+def unheard(pod: Object) -> bool:
+    """Return whether the kubelet of a pod's node is not heard of, by the pod alone.
+
+    A kubelet that finds a pod not ready says which containers are not. The cluster's node controller, which
+    stands in for one that is silent, sets Ready alone. (So does a readiness gate; a pod with gates tells
+    nothing here.)
+    """
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    if status.get("phase") != "Running" or spec.get("readinessGates"):
+        return False
+    told = {c.get("type"): c.get("status") for c in status.get("conditions") or ()}
+    return told.get("Ready") == "False" and told.get("ContainersReady") == "True"
 
 
 def owned(obj: Object, owner_uid: str, known: Iterable[Object] = ()) -> bool:

@@ -9,6 +9,7 @@ import pytest
 from agent_pods import Pods, container, state
 from test_agent_process import PRIVATE, assert_soon_gone, running
 
+from controller.workloads.pods import unheard
 from deploy.local.agent.images import python_environment
 from deploy.local.nodes import Nodes
 from deploy.local.plane import Plane
@@ -46,6 +47,30 @@ def test_a_killed_agent_comes_back_and_goes_on(pods: Pods, nodes: Nodes) -> None
     for name in ("always", "never", "done"):
         pods.wait_gone(name)
     assert_soon_gone(mark)
+
+
+def test_a_pod_of_a_silent_node_is_told_from_one_that_is_not_ready(pods: Pods, nodes: Nodes) -> None:
+    """By what the cluster's own node controller writes of it, 50 s after the last heartbeat."""
+    images = {SHELL_IMAGE: python_environment(cmd=("sh", "-c", "sleep 3600"))}
+    with Nodes(pods.plane, images=images, provision=False, prefix="silent-", process="silent") as silent:
+        there = {"nodeName": silent.names[0]}
+        pods.create("p", container("sleep 600"), **there)
+        assert not unheard(pods.wait_phase("p", "Running"))
+        probe = {"readinessProbe": {"exec": {"command": ["false"]}}}
+        pods.create("unready", container("sleep 600", **probe), nodeName=nodes.names[0])
+        assert not unheard(pods.wait_phase("unready", "Running"))
+        agent = agent_pid(pods.plane, "silent")
+        os.kill(agent, signal.SIGSTOP)
+        try:
+            pods.wait("p", unheard, seconds=150.0)
+        finally:
+            os.kill(agent, signal.SIGCONT)
+        assert not unheard(pods.wait_phase("unready", "Running"))
+        pods.wait("p", lambda pod: not unheard(pod))
+        for name in ("p", "unready"):
+            pods.delete(name)
+            pods.wait_gone(name)
+    pods.plane.kubectl("delete", "node", *silent.names)
 
 
 def test_an_agent_told_to_leave_stops_its_pods_first(pods: Pods, nodes: Nodes) -> None:

@@ -26,6 +26,7 @@ from controller.policy.job.marks import (
 )
 from controller.policy.job.pod_troubles import CALM
 from controller.policy.job.record import (
+    NODE_NOT_READY,
     AdmissionRecord,
     Condition,
     Decision,
@@ -257,6 +258,7 @@ CANNOT_START = replace(IN_GROUP, waits_since=T, waits_why="no family 'dense'")
 SILENT = replace(IN_GROUP, leaving=True, unanswered=T)
 GROUP_CRASHES = replace(IN_GROUP, joined=False, trouble=CRASH)
 SLOWED = replace(IN_GROUP, slowdown=2.0, above=STAYS)
+LOST = PodTrouble("run-0", waits=NODE_NOT_READY, message="n1 is down", since=T)
 STARTS = Actor(0, "n1", 1, since=T)
 FIELDS: dict[str, tuple[Any, ...]] = {
     "decision": (None, STOP, replace(STOP, mode=Mode.SHADOW)),
@@ -265,6 +267,7 @@ FIELDS: dict[str, tuple[Any, ...]] = {
         CRASH,
         replace(CRASH, count=CRASHES),
         PodTrouble("run-0", waits="ImagePullBackOff", since=T),
+        LOST,
     ),
     "finished": (None, "Failed", "Complete"),
     "rule": (None, blind("LossUnknown")),
@@ -294,7 +297,7 @@ def alone() -> list[JobRecord]:
 
 
 def combinations(seed: int, count: int) -> Iterator[JobRecord]:
-    """Yield some of the combinations of what a record may say, there are seventy million: in each a tenth,
+    """Yield some of the combinations of what a record may say, there are ninety million: in each a tenth,
     the half or most of it is not as usual."""
     drawn = random.Random(seed)
     for _ in range(count):
@@ -346,9 +349,13 @@ def expected(record: JobRecord) -> set[Mark]:
             or home in (LOSES, GROUP_CRASHES)
         ),
         Mark.NOT_STARTING: trains
-        and ((record.pod_trouble is not None and bool(record.pod_trouble.waits)) or home is CANNOT_START),
+        and (
+            (record.pod_trouble not in (None, LOST) and bool(record.pod_trouble.waits))
+            or home is CANNOT_START
+        ),
         Mark.STUCK: c.RELEASED in said
         or home is SILENT
+        or (trains and record.pod_trouble is LOST)
         or (record.decision is STOP and said.get(c.TERMINATION, (False, ""))[0] is True),
         Mark.UNWATCHED: (
             trains

@@ -103,3 +103,24 @@ def test_a_pod_of_which_its_scheduler_has_said_nothing(spec: Any, status: Any, t
     pod = {"metadata": metadata, "spec": spec, "status": status}
     assert pod_view(trim(PODS, pod)).unseen_by == told
     assert unseen(pod) == (f"run-0: scheduler {told} has said nothing of it yet" if told else "")
+
+
+@pytest.mark.parametrize(
+    ("ready", "containers", "more", "lost"),
+    [
+        ("False", "True", {}, True),  # as the node controller leaves it
+        ("False", "False", {}, False),  # as a kubelet says of a container that is not ready
+        ("True", "True", {}, False),
+        ("False", "True", {"readinessGates": [{"conditionType": "lb"}]}, False),
+    ],
+)
+def test_a_pod_whose_kubelet_is_not_heard_of(ready: str, containers: str, more: Any, lost: bool) -> None:
+    conditions = [{"type": "Ready", "status": ready}, {"type": "ContainersReady", "status": containers}]
+    pod = {
+        "metadata": {"name": "run-0", "uid": "u", "resourceVersion": "1", "namespace": "ns"},
+        "spec": {"nodeName": "n1", **more},
+        "status": {"phase": "Running", "conditions": conditions},
+    }
+    assert pod_view(trim(PODS, pod)).unheard is lost
+    pod["status"] = {**pod["status"], "phase": "Succeeded"}  # type: ignore[dict-item]
+    assert pod_view(trim(PODS, pod)).unheard is False

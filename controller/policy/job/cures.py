@@ -47,6 +47,7 @@ _IN_MESSAGE = (
     re.compile(r"\bpod (?P<crashed>[a-z0-9.-]+) ended with exit code \d"),
     re.compile(r"members? ha(?:s|ve) ended well, and pods? (?P<member>[a-z0-9.-]+)"),
     re.compile(r"pods? (?P<unlabelled>[a-z0-9., -]+?)(?: and \d+ more)? of Job [a-z0-9.-]+ lacks? label"),
+    re.compile(r"^the node of pod \S+ is not ready: (?P<lost_node>[a-z0-9.-]+) is down"),
     re.compile(r"^worker group (?P<group>[a-z0-9.-]+): "),
     re.compile(r"expected (?P<replicas>\d+) as in spec\.gang\.replicas"),
     re.compile(r"\bspec\.(?:completions|parallelism): (?P<replicas>\d+)(?:;|$)"),
@@ -169,6 +170,7 @@ _OF_THE_CLUSTER = frozenset(
         "CopyDamaged",
         "GroupDoesNotAnswer",
         "GroupNotReady",
+        "NodeNotReady",
         "PodsRefused",
         "PodsStuck",
         "RefusedAddress",
@@ -804,6 +806,11 @@ CURES: dict[str, Cure] = {
         "residents go on from their checkpoints",
         f"kubectl edit gpupool {{pool}}; kubectl delete jobs -n {GROUPS_NAMESPACE} "
         "-l evalstop.dev/group=<group>",
+    ),
+    "NodeNotReady": Cure(
+        "see whether that node comes back; if it is lost for good, delete it: the cluster ends its pods, and "
+        "makes others in their place",
+        "kubectl describe node <lost_node>",
     ),
     "SlowedInGroup": Cure(
         "see who shares the group, and whose turns are long; stop one of them, or allow more than "

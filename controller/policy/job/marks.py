@@ -21,6 +21,7 @@ from controller.policy.job.pod_words import pod_sentence
 from controller.policy.job.record import (
     FAILED_CREATE,
     NO_SCHEDULER,
+    NODE_NOT_READY,
     QUIET_INTERVALS,
     QUIET_LEAST,
     Condition,
@@ -38,7 +39,7 @@ class Mark(StrEnum):
     REFUSED = "Refused"  # its spec cannot be carried out
     CRASHING = "Crashing"  # its trainer, or its worker group's worker, ends again and again
     NOT_STARTING = "NotStarting"  # a pod of it waits for what does not come: an image, a Secret
-    STUCK = "Stuck"  # it is off, or to be, and still holds GPUs
+    STUCK = "Stuck"  # it is off, or to be, and still holds GPUs; or a node under it is lost
     UNSAFE = "Unsafe"  # its best checkpoint, or one that its user named, is not in safety
     UNWATCHED = "Unwatched"  # its evals are not read
     BLIND = (
@@ -124,6 +125,7 @@ RUN_ON = frozenset({"MembersRunOn", "TrainerEnded"})
 UNSAFE_AFTER = 900.0  # s that such a one may take
 START_AFTER = 300.0  # s that an image may not be there, a Secret not be made
 REFUSED_AFTER = 30.0  # s that the cluster may not let in its pods: those of another run may be about to go
+NODE_AWAY_AFTER = 60.0  # s that a kubelet may be away once its node is not ready: one that is updated is back
 SCALED_AFTER = 30.0  # s that its workload may ask for fewer pods than its gang: somebody may be at it
 STOP_AFTER = 1800.0  # s from a stop's decision to the end of its pods
 RUN_ON_AFTER = 120.0  # s that what is beside a trainer may take to end after it
@@ -291,6 +293,10 @@ def _pods(record: JobRecord) -> Iterator[Finding]:
         yield Finding(Mark.NOT_STARTING, trouble.reason, pod_sentence(trouble), trouble.since, due)
         return
     if not trains(record):
+        return
+    if trouble.waits == NODE_NOT_READY:
+        due = trouble.since + min(NODE_AWAY_AFTER, record.first_eval)
+        yield Finding(Mark.STUCK, trouble.reason, pod_sentence(trouble), trouble.since, due)
         return
     if trouble.exit_code is None:
         refused = trouble.waits == FAILED_CREATE

@@ -6,12 +6,13 @@ stays on record when its pod is gone, so that whoever asks later need not have r
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from controller.policy.job import starvation
 from controller.policy.job.context import PlanContext
 from controller.policy.job.pod_words import pod_sentence
-from controller.policy.job.record import FAILED_CREATE, NO_SCHEDULER, JobRecord, PodTrouble
+from controller.policy.job.record import FAILED_CREATE, NO_SCHEDULER, NODE_NOT_READY, JobRecord, PodTrouble
 from controller.policy.job.types import PodView
 from controller.policy.types import Mode
 
@@ -39,6 +40,8 @@ def note(context: PlanContext) -> None:
         ended = []
     waiting = [one for one in found if one.exit_code is None]
     waiting += filter(None, (_unscheduled(context, p) for p in pods))
+    if not waiting:
+        waiting = list(_unheard(context, pods))
     if context.observed.refused is not None and not waiting:
         name = context.desired.key.rpartition("/")[2]
         waiting = [PodTrouble(name, waits=FAILED_CREATE, message=context.observed.refused)]
@@ -58,6 +61,16 @@ def note(context: PlanContext) -> None:
     elif known is not None and not (known.waits == NO_SCHEDULER and all(p.node is None for p in pods)):
         # That a scheduler is not there no new admission mends: one that is there binds the next pod.
         context.update(pod_trouble=None)
+
+
+def _unheard(context: PlanContext, pods: Sequence[PodView]) -> Iterator[PodTrouble]:
+    """Yield which pods lie on nodes that are not heard of. One that is being deleted ends when its node is
+    back or gone; it matters until others have taken its place."""
+    ready = sum(1 for pod in pods if pod.ready and not pod.terminal)
+    for pod in pods:
+        if pod.unheard and (pod.deleting_since is None or ready < context.desired.replicas):
+            message = f"{pod.node} is down, or cut off from the cluster"
+            yield PodTrouble(pod.name, waits=NODE_NOT_READY, message=message)
 
 
 def _unscheduled(context: PlanContext, pod: PodView) -> PodTrouble | None:

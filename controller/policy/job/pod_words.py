@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.policy.job.record import FAILED_CREATE, NO_SCHEDULER, PodTrouble
+from controller.policy.job.record import FAILED_CREATE, NO_SCHEDULER, NODE_NOT_READY, PodTrouble
 
 
 def pod_sentence(trouble: PodTrouble) -> str:
@@ -12,6 +12,8 @@ def pod_sentence(trouble: PodTrouble) -> str:
         return f"nobody schedules pod {trouble.pod}{detail}"
     if trouble.waits == FAILED_CREATE:
         return f"the cluster refuses its pods{detail}"
+    if trouble.waits == NODE_NOT_READY:
+        return f"the node of pod {trouble.pod} is not ready{detail}"
     if trouble.exit_code is None:
         return f"pod {trouble.pod} waits, {trouble.waits}{detail}"
     often = f" ({trouble.count} times)" if trouble.count > 1 else ""

@@ -43,6 +43,7 @@ LOST_MAX = EVALS_KEPT + 2  # the best, each eval that is kept, and one that wait
 RULE_STATE_MAX = 8000
 GUARD_STATE_MAX = 4000
 LAST_WORDS = 200  # characters
+NODE_NOT_READY = "NodeNotReady"  # what a pod waits for whose kubelet is not heard of
 NO_SCHEDULER = "NoScheduler"  # what a pod waits for of which no scheduler has said anything
 FAILED_CREATE = "FailedCreate"  # what a pod waits for that the cluster does not let in
 FIRST_EVAL = 1800.0  # s
@@ -109,8 +110,8 @@ class PodTrouble:
         """As a CamelCase code that has a cure."""
         if self.waits == FAILED_CREATE:
             return "PodsRefused"
-        if self.waits == NO_SCHEDULER:
-            return NO_SCHEDULER
+        if self.waits in {NODE_NOT_READY, NO_SCHEDULER}:
+            return self.waits
         return "PodWaits" if self.exit_code is None else "ExitCode"
 
 

@@ -190,6 +190,8 @@ class PodView:
     trainer_end: TrainerEnd | None = field(default=None, metadata=WHERE_USED)
     # Name of the scheduler that it waits for, and that has said nothing of it; "": it has.
     unseen_by: str = field(default="", metadata=WHERE_USED)
+    # Its node's kubelet is not heard of: the cluster calls it not ready, and no container of it.
+    unheard: bool = field(default=False, metadata=WHERE_USED)
 
 
 class TrainerEnd(NamedTuple):
