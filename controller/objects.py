@@ -70,15 +70,18 @@ def controller_uid(obj: Object) -> str | None:
     return str(uid) if uid else None
 
 
+def is_ready(obj: Object) -> bool:
+    """Return whether a pod, or a node, is ready by its condition."""
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+
+
 def has_started(pod: Object) -> bool:
     """Return whether a container of a pod runs, or ran, as far as its status tells."""
     status = pod.get("status") or {}
     if status.get("phase") != "Pending":
         return True
-    ready = any(
-        c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or ()
-    )
-    return ready or any(
+    return is_ready(pod) or any(
         (one.get(state) or {}).get(how) is not None
         for group in ("initContainerStatuses", "containerStatuses")
         for one in status.get(group) or ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -69,6 +70,11 @@ def size(count: int | None) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1000
     raise AssertionError  # TB takes everything
+
+
+def node_sizes(sizes: Iterable[Mapping[str, Any]]) -> str:
+    """Return on how many nodes there are how many GPUs, by a pool's ``status.nodeSizes``; "": not known."""
+    return ", ".join(f"{one['nodes']} x {wording.counted(one['gpus'], 'GPU')}" for one in sizes)
 
 
 def gpu_hours(gpu_seconds: float) -> str:

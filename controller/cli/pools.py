@@ -253,9 +253,8 @@ def _facts(name: str, spec: Mapping[str, Any], status: Mapping[str, Any]) -> Ite
 
     labels = ", ".join(f"{label['key']}={label.get('value', '')}" for label in spec.get("nodeSelector") or [])
     yield "nodes", labels
-    sizes = [f"{size['nodes']} x {counted(size['gpus'], 'GPU')}" for size in status.get("nodeSizes") or []]
-    if sizes:
-        yield "sizes", ", ".join(sizes)
+    if sizes := formatting.node_sizes(status.get("nodeSizes") or ()):
+        yield "sizes", sizes
     if (shared := status.get("shared")) is not None:
         has = f"{shared} of {counted(status.get('capacity') or 0, 'GPU')}"
         yield "shared", f"{has} in worker groups: evalstop groups --pool {name}"

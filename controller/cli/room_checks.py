@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from controller.api import convert, sharing_terms
 from controller.api.gpupool import GPUPool
-from controller.cli import actor_checks, pool_checks
+from controller.cli import actor_checks, formatting, pool_checks
 from controller.cli.cluster import CallerApi
 from controller.cli.doctor.findings import Finding, as_cure, note, ok, wrong
 from controller.kube import nodes as kube_nodes
@@ -41,7 +41,7 @@ class Nodes(NamedTuple):
         return [{"gpus": gpus, "nodes": count} for gpus, count in sorted(found.items(), reverse=True)]
 
     def __str__(self) -> str:
-        return ", ".join(f"{size['nodes']} x {counted(size['gpus'], 'GPU')}" for size in self.sizes)
+        return formatting.node_sizes(self.sizes)
 
 
 async def nodes_of(api: CallerApi, pool: Object) -> Nodes | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from controller import names
-from controller.objects import Object, amount
+from controller.objects import Object, amount, is_ready
 
 _KEEPING_OFF = ("NoSchedule", "NoExecute")
 
@@ -29,10 +29,7 @@ def usable(node: Object, tolerations: Sequence[Object] = ()) -> bool:
         return False
     if any(not _tolerated(taint, tolerations) for taint in closed_by(node)):
         return False
-    return any(
-        c.get("type") == "Ready" and c.get("status") == "True"
-        for c in (node.get("status") or {}).get("conditions") or ()
-    )
+    return is_ready(node)
 
 
 def keeping_off(node: Object) -> list[Object]:

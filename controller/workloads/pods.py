@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from controller import bounded, names
-from controller.objects import Object, controller_of, is_terminal, parse_time
+from controller.objects import Object, controller_of, is_ready, is_terminal, parse_time
 from controller.policy.job import PodView
 from controller.workloads.pod_trouble import pod_trouble
 from controller.workloads.requests import requested
@@ -38,16 +38,13 @@ def pod_view(pod: Object) -> PodView:
     """Return a pod in the brain's words. ``deleting_since`` is when its deletion was asked for, in s."""
     metadata, status = pod.get("metadata") or {}, pod.get("status") or {}
     spec = pod.get("spec") or {}
-    ready = any(
-        c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or ()
-    )
     return PodView(
         name=str(metadata.get("name", "")),
         node=spec.get("nodeName") or None,
         gpus=gpus(spec),
         terminal=is_terminal(pod),
         succeeded=status.get("phase") == "Succeeded",
-        ready=ready,
+        ready=is_ready(pod),
         deleting_since=_deleting_since(metadata),
         admission=_admission(metadata),
         uid=str(metadata.get("uid", "")),

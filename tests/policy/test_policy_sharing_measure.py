@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from controller.policy.group_types import STAYS
 from controller.policy.sharing import (
     LOOK_AGAIN,
-    STAYS,
     Look,
     Pace,
     Paces,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from controller.policy.sharing import STAYS, Slowness, too_slow
+from controller.policy.group_types import STAYS
+from controller.policy.sharing import Slowness, too_slow
 from tests.policy.sharing_world import resident
 
 ROOM = (resident("a", came=1), resident("b", came=3), resident("c", came=2))

@@ -201,8 +201,7 @@ def _cured(cure: Cure, screen: Terminal, margin: int) -> Iterator[str]:
     if room is None or not cure.text or all(length(line) <= room for line in whole):
         yield from (arrow + line for line in whole)
         return
-    how = [cure.command or cure.apply or cure.patch, cure.apply if cure.command else ""]
-    commands = [clean(line) for one in how for line in one.splitlines()]
+    commands = [clean(line) for one in cure.how for line in one.splitlines()]
     words = wrapped(cure.text + (":" if commands else ""), screen, margin + len(arrow))
     yield arrow + words[0]
     yield from (" " * len(arrow) + line for line in (*words[1:], *commands))

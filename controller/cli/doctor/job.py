@@ -55,7 +55,6 @@ Object = dict[str, Any]
 
 CONTRACT = "docs/use/trainer-contract.md; a client for trainers: docs/use/trainers.md"
 NODES_ASKED = 32  # of a gang
-REMOVE = "kubectl delete node"
 MEMBERS_ASKED = 32  # of a gang: each is a request through the API server
 PROXY_REFUSES = "BadRequest"  # of a Status: the API server's own answer, a trainer gives none
 EXPIRES = "ttlSecondsAfterFinished"  # named where a workload would be gone before its end was seen
@@ -139,7 +138,8 @@ async def nodes(api: CallerApi, job: Reading) -> AsyncIterator[Finding]:
                     f"{its} is not ready ({silent}): a pod there may have ended, whatever it is said to be, "
                     "and is replaced once the cluster knows that it has"
                 )
-                yield wrong("pods", text, f"kubectl describe node {name}; if it is lost: {REMOVE} {name}")
+                lost = f"if it is lost: kubectl delete node {name}"
+                yield wrong("pods", text, f"kubectl describe node {name}; {lost}")
             elif (node.get("spec") or {}).get("unschedulable"):
                 goes_on = "it goes on there; a pod that ends comes back elsewhere"
                 text = f"{its} is cordoned: {goes_on if there else 'no pod of it gets there'}"

@@ -109,10 +109,17 @@ class Cure:
         )
 
     @property
+    def how(self) -> tuple[str, ...]:
+        """What carries it out, as it is to be pasted: the command, and the change of a manifest beside it."""
+        if not self.command:
+            return tuple(filter(None, (self.apply or self.patch,)))
+        return tuple(filter(None, (self.command, self.apply)))
+
+    @property
     def line(self) -> str:
         """The cure on one line or two: what, then how."""
-        first = ": ".join(filter(None, (self.text, self.command or self.apply or self.patch)))
-        return "\n".join(filter(None, (first, self.apply if self.command else "")))
+        first = ": ".join(filter(None, (self.text, *self.how[:1])))
+        return "\n".join(filter(None, (first, *self.how[1:])))
 
 
 _APPLY = (

@@ -49,7 +49,7 @@ SHOWS = {
     "reservation": "GroupReservation NEVER reserve",
     "turns": "TurnQueue choose longest_wait",
     "types": "MOST_RESIDENTS SECOND Family GroupSupply SharingPlacement Resident SharingSettings WorkerGroup",
-    "watch": "STAYS Slowness TooSlow too_slow",
+    "watch": "Slowness TooSlow too_slow",
 }
 __all__ = [name for names in SHOWS.values() for name in names.split()]
 __getattr__ = lazy(__name__, SHOWS)
