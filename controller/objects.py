@@ -72,8 +72,13 @@ def controller_uid(obj: Object) -> str | None:
 
 def is_ready(obj: Object) -> bool:
     """Return whether a pod, or a node, is ready by its condition."""
+    return has_condition(obj, "Ready", "True")
+
+
+def has_condition(obj: Object, kind: str, status: str) -> bool:
+    """Return whether the condition ``kind`` of an object has that status ("True", "False", "Unknown")."""
     conditions = (obj.get("status") or {}).get("conditions") or ()
-    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+    return any(c.get("type") == kind and c.get("status") == status for c in conditions)
 
 
 def has_started(pod: Object) -> bool:

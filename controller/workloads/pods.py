@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from controller import bounded, names
-from controller.objects import Object, controller_of, is_ready, is_terminal, parse_time
+from controller.objects import Object, controller_of, has_condition, is_ready, is_terminal, parse_time
 from controller.policy.job import PodView
 from controller.workloads.pod_trouble import pod_trouble
 from controller.workloads.requests import requested
@@ -76,8 +76,7 @@ def unheard(pod: Object) -> bool:
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     if status.get("phase") != "Running" or spec.get("readinessGates"):
         return False
-    told = {c.get("type"): c.get("status") for c in status.get("conditions") or ()}
-    return told.get("Ready") == "False" and told.get("ContainersReady") == "True"
+    return has_condition(pod, "Ready", "False") and has_condition(pod, "ContainersReady", "True")
 
 
 def owned(obj: Object, owner_uid: str, known: Iterable[Object] = ()) -> bool:

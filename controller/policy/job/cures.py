@@ -110,7 +110,7 @@ class Cure:
 
     @property
     def how(self) -> tuple[str, ...]:
-        """What carries it out, as it is to be pasted: the command, and the change of a manifest beside it."""
+        """The lines to paste that carry it out: the command, and the change of a manifest beside it."""
         if not self.command:
             return tuple(filter(None, (self.apply or self.patch,)))
         return tuple(filter(None, (self.command, self.apply)))
