@@ -27,9 +27,9 @@ from controller.policy.job import (
     curve_branches,
     curve_marks,
 )
-from controller.policy.job.curve import BRANCHES, with_eval
-from controller.policy.job.record import Best, EvalBaseline, LifeRecord
-from controller.policy.job.types import Direction, ResumeFrom, ResumeRequest, RunState
+from controller.policy.job.curve import BRANCHES, marked, with_eval
+from controller.policy.job.record import Best, Decision, EvalBaseline, LifeRecord, Proposal
+from controller.policy.job.types import Direction, Plan, ResumeFrom, ResumeRequest, RunState
 from controller.policy.types import Attempt, EvalPoint, Mode, PolicySpec, Verb, Verdict
 from tests.support.policy_world import Job, PolicyWorld
 
@@ -70,6 +70,10 @@ def told(history: list[tuple[EvalPoint, Verdict]]) -> EvalCurve:
     return record.curve
 
 
+def size(curve: EvalCurve) -> int:
+    return len(json.dumps(codec.encode(curve), separators=(",", ":")))
+
+
 def rounded(score: float) -> float:
     return float(f"{score:.5g}")
 
@@ -80,7 +84,7 @@ def test_a_curve_is_in_order_within_its_bounds_and_holds_every_eval_of_the_run(
     history: list[tuple[EvalPoint, Verdict]],
 ) -> None:
     found = told(history)
-    assert len(json.dumps(codec.encode(found), separators=(",", ":"))) <= BYTES
+    assert size(found) <= BYTES
     assert 1 <= len(found.buckets) <= CURVE_BUCKETS
     assert codec.decode(EvalCurve, json.loads(json.dumps(codec.encode(found)))) == found
     branches = curve_branches(found)
@@ -96,6 +100,9 @@ def test_a_curve_is_in_order_within_its_bounds_and_holds_every_eval_of_the_run(
     newest = history[-1][0]
     assert branches[-1][-1].place == newest.step // found.width
     assert (found.step, found.attempt) == (newest.step, newest.attempt)
+    # Where each attempt went on always stays.
+    begun = sorted({point.attempt.number for point, _ in history})[1:]
+    assert [mark.attempt for mark in curve_marks(found)] == begun
     # Each eval since the run last went back lies in the bucket of its step, within its bounds.
     since = len(history) - 1
     while since and history[since - 1][0].step <= history[since][0].step:
@@ -199,6 +206,44 @@ def test_scores_that_cannot_be_compared_begin_a_branch() -> None:
     record = replace(record, curve=with_eval(record, EvalPoint(20, 70.0), None))
     assert len(curve_branches(record.curve)) == 2
     assert [m[:2] for m in curve_marks(record.curve)] == [(NEW_BASELINE, 20)]
+
+
+def of_attempts(count: int, apart: int) -> EvalCurve:
+    """The curve of a run that was resumed again and again, ten evals in each attempt."""
+    steps = [apart * (n + 1) for n in range(10 * count)]
+    return told(
+        [
+            (
+                EvalPoint(step, math.sin(n), Attempt(n // 10 + 1, "a"), proxy=n / 7),
+                Verdict(Verb.CONTINUE, "R", n, 3.0),
+            )
+            for n, step in enumerate(steps)
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("count", "apart", "kept"), [(31, 10, 30), (64, 10, 63), (200, 1, 60), (200, STEP_MAX // 2000, 40)]
+)
+def test_stops_and_resumes_stay_and_the_buckets_get_what_is_left(count: int, apart: int, kept: int) -> None:
+    found = of_attempts(count, apart)
+    marks = curve_marks(found)
+    assert [mark.attempt for mark in marks[-kept:]] == list(range(count - kept + 1, count + 1))
+    assert kept <= len(marks) <= kept + 5
+    assert size(found) <= BYTES
+    (branch,) = curve_branches(found)
+    assert 16 <= len(branch) <= CURVE_BUCKETS
+    assert branch[-1].place == 10 * count * apart // found.width
+
+
+def test_a_stop_takes_its_room_from_the_buckets_too() -> None:
+    record = JobRecord(curve=of_attempts(64, 10))
+    for step in range(2000, 2400, 10):
+        stop = Decision("scan", Mode.SHADOW, Proposal(step, 20, "Decline", 2.0, 2.0), "it fell", 0.0)
+        record = marked(Plan(replace(record, decision=stop))).record
+    assert record.curve is not None
+    assert size(record.curve) <= BYTES
+    assert sum(mark.kind == WOULD_STOP for mark in curve_marks(record.curve)) == 40
 
 
 @given(

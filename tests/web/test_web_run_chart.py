@@ -158,15 +158,28 @@ def test_words_never_overprint_nor_leave_the_picture(narrow: bool) -> None:
         marks=marks,
     )
     width = NARROW if narrow else WIDE
-    found = texts(curve_svg(chart, "p", narrow))
-    events = [t for t in found if re.match(r"(attempt|warned|stop|other)", t[2])]
-    assert len(events) == 9
+    drawn = curve_svg(chart, "p", narrow)
+    events = [t for t in texts(drawn) if re.match(r"(attempt|warned|stop|other)", t[2])]
+    assert len(events) + len(re.findall("<title>attempt", drawn)) == 9
     for x, _, words in events:
         assert x >= 0.0
         assert x + LETTER * len(words) <= width + 1, words
     for (x, y, words), (other, level, more) in itertools.combinations(events, 2):
         if abs(y - level) < 11:
             assert x + LETTER * len(words) <= other or other + LETTER * len(more) <= x, (words, more)
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_sixty_resumes_push_no_curve_down_and_the_newest_has_words(narrow: bool) -> None:
+    record = record_of([math.sin(n / 5) for n in range(60)])
+    marks = tuple(CurveMark("Resumed", 10 * n, n + 1) for n in range(1, 61))
+    chart = RunChart("gold", course(record), stopped=600, total=600, marks=marks)
+    drawn = curve_svg(chart, "p", narrow)
+    events = [t for t in texts(drawn) if re.match(r"(attempt|stop)", t[2])]
+    assert {"stop 600", "attempt 61 from 600"} <= {words for _, _, words in events}
+    assert len({y for _, y, _ in events}) <= 5
+    assert len(events) + len(re.findall("<title>attempt", drawn)) == 61  # none is lost
+    assert "Went on from a checkpoint 60 times." in drawn
 
 
 def test_a_view_shows_its_steps_alone() -> None:

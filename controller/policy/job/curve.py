@@ -5,8 +5,8 @@ when there are too many of them, or they take too much room, the width is double
 So no bucket is ever empty, and a run of few evals keeps each of them.
 
 Where a run goes back to an earlier step a new *branch* of the curve begins: what was left stays beside it.
-The steps at which it stopped, would have stopped, and went on are kept as they are (`curve_marks`); so is
-the best eval, which is in the record itself.
+The steps at which it stopped, would have stopped, and went on are kept as they are (`curve_marks`), and the
+buckets get the room that is left; so is the best eval, which is in the record itself.
 
 Nothing is judged by this: rules and what-if take the evals that are kept one by one (`JobRecord.evals`).
 """
@@ -23,7 +23,8 @@ from controller.policy.job.record import CURVE_BUCKETS, CURVE_MARKS, EvalCurve, 
 from controller.policy.job.types import Plan
 from controller.policy.types import Attempt, EvalPoint, Mode, Verdict
 
-CHARACTERS = 2224  # of all buckets, as lines; with all marks and the rest a curve takes at most 3 kB
+ROOM = 2750  # bytes of all lines, as JSON; with the rest a curve takes at most 3 kB
+MARKS_ROOM = 1200  # of these for marks: 42 of the longest, some 60 of usual ones
 BRANCHES = 8
 ANEW = "anew"  # ends the line of a bucket with which a branch begins
 DIGITS, DIGITS_OF_KL = 5, 3
@@ -94,6 +95,7 @@ def with_eval(
         first = (_line(bucket._replace(anew=True)),)
         return EvalCurve(1, point.step, point.attempt, record.baseline_number, first)
     marks, anew = _began(known, record, point)
+    marks = _newest(marks)
     width = max(1, known.width)
     bucket = bucket._replace(place=point.step // width, anew=anew)
     newest = next(iter(_buckets(known.buckets[-1:])), None)
@@ -102,8 +104,8 @@ def with_eval(
         lines = (*known.buckets[:-1], _line(_joined(newest, bucket)))
     else:
         lines = (*known.buckets, _line(bucket))
-    width, lines = _fitted(width, lines)
-    return EvalCurve(width, point.step, point.attempt, record.baseline_number, lines, marks[-CURVE_MARKS:])
+    width, lines = _fitted(width, lines, ROOM - _bytes(marks))
+    return EvalCurve(width, point.step, point.attempt, record.baseline_number, lines, marks)
 
 
 def _began(known: EvalCurve, record: JobRecord, point: EvalPoint) -> tuple[tuple[str, ...], bool]:
@@ -130,10 +132,13 @@ def marked(plan: Plan) -> Plan:
     if decision.mode is not Mode.SHADOW and decision.suspended_at is None:
         return plan
     word = WOULD_STOP if decision.mode is Mode.SHADOW else STOPPED
-    marks = _added(curve.marks, f"{word} {decision.proposal.step}")
+    marks = _newest(_added(curve.marks, f"{word} {decision.proposal.step}"))
     if marks == curve.marks:
         return plan
-    return replace(plan, record=replace(record, curve=replace(curve, marks=marks[-CURVE_MARKS:])))
+    width, lines = _fitted(curve.width, curve.buckets, ROOM - _bytes(marks))
+    return replace(
+        plan, record=replace(record, curve=replace(curve, width=width, buckets=lines, marks=marks))
+    )
 
 
 def _added(marks: tuple[str, ...], mark: str) -> tuple[str, ...]:
@@ -176,20 +181,32 @@ def coarser(curve: EvalCurve) -> EvalCurve:
 # -- in little room --------------------
 
 
-def _fitted(width: int, lines: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
-    """Return width and lines, within all bounds."""
-    if _fits(lines) and sum(line.endswith(ANEW) for line in lines) <= BRANCHES:
+def _newest(marks: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the marks without the oldest of more than there is room for."""
+    kept = marks[-CURVE_MARKS:]
+    while _bytes(kept) > MARKS_ROOM:
+        kept = kept[1:]
+    return kept
+
+
+def _fitted(width: int, lines: tuple[str, ...], room: int) -> tuple[int, tuple[str, ...]]:
+    """Return width and lines, within all bounds; ``room``: bytes that the lines may take."""
+    if _fits(lines, room) and sum(line.endswith(ANEW) for line in lines) <= BRANCHES:
         return width, lines
     buckets = _buckets(lines)
     while len(parts := _split(buckets)) > BRANCHES:
         buckets = _without_oldest(parts)
-    while not _fits(_lines(buckets)):  # it ends: one bucket for each of eight branches fits
+    while not _fits(_lines(buckets), room):  # it ends: one bucket for each of eight branches fits
         width, buckets = min(2 * width, STEP_MAX), _halved(buckets)
     return width, _lines(buckets)
 
 
-def _fits(lines: Sequence[str]) -> bool:
-    return len(lines) <= CURVE_BUCKETS and sum(map(len, lines)) <= CHARACTERS
+def _fits(lines: Sequence[str], room: int) -> bool:
+    return len(lines) <= CURVE_BUCKETS and _bytes(lines) <= room
+
+
+def _bytes(lines: Sequence[str]) -> int:
+    return sum(map(len, lines)) + 3 * len(lines)  # each with its quotes and a comma
 
 
 def _without_oldest(parts: Sequence[Sequence[Bucket]]) -> list[Bucket]:

@@ -50,7 +50,7 @@ FIRST_EVAL = 1800.0  # s
 QUIET_INTERVALS = 4.0  # eval intervals without a usable eval after which none is said to come any more
 QUIET_LEAST = 300.0  # s: at least so long; and the interval that is assumed while none is known
 CURVE_BUCKETS = 64
-CURVE_MARKS = 12
+CURVE_MARKS = 64
 
 Paths = Annotated[tuple[Path, ...], AtMost(TO_RELEASE_MAX)]
 Nodes = tuple[NodeName, ...]
@@ -652,7 +652,7 @@ class EvalCurve:
     marks: Annotated[
         tuple[Annotated[str, AtMost(48)], ...],
         AtMost(CURVE_MARKS),
-        "Its newest stops and resumes: what happened, at which step, and the number of the attempt.",
+        "Its stops and resumes, oldest first: what happened, at which step, and the number of the attempt.",
     ] = ()
 
 

@@ -100,6 +100,8 @@ class RunChart:
             text += f" {self.stop_word.capitalize()} at step {self.stopped}."
         if self.other_stop is not None:
             text += f" The other rule stops it at step {self.other_stop}."
+        if begun := sum(mark.kind == RESUMED for mark in self.marks):
+            text += f" Went on from a checkpoint {counted(begun, 'time')}."
         proxies = [p.proxy for p in points if p.proxy is not None]
         if len(proxies) > 1:
             text += f" The {self.proxy_name} went from {proxies[0]:.4g} to {proxies[-1]:.4g}."
@@ -172,7 +174,7 @@ def _events(curve: RunChart) -> Iterable[tuple[int, str, str, str]]:
     ):
         if step is not None:
             yield step, f"{word} {step}", colour, dash
-    for mark in curve.marks:
+    for mark in reversed(curve.marks):  # the newest first: they have words for sure
         if mark.kind == RESUMED:
             yield mark.step, f"attempt {mark.attempt} from {mark.step}", "--muted", "2 4"
         elif mark.kind == NEW_BASELINE:

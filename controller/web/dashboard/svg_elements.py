@@ -13,6 +13,7 @@ LETTER = 6.4  # px, of a letter of 11 px
 BOLD_LETTER = 7.4  # px, of a bold one
 DIGIT = 0.58  # of its size, the width of a digit
 ROW = 15.0  # px, of a row of words
+ROWS = 5  # of words above a chart, at most
 COLOURS = (
     *("--ink", "--muted", "--line", "--surface"),
     *("--c-score", "--c-proxy", "--c-best", "--c-stop", "--c-warn", "--c-other"),
@@ -108,11 +109,16 @@ def step_axis(across: Axis, bottom: float, width: int, narrow: bool) -> Iterable
 
 
 class EventWords:
-    """Words over vertical lines, in rows in which none overprints another."""
+    """Words over vertical lines, in rows in which none overprints another.
+
+    At most `ROWS` rows: a line whose words find no room there tells them to whoever points at it. So what
+    is added first has words for sure.
+    """
 
     def __init__(self, across: Axis, width: int) -> None:
         self._across, self._width = across, width
         self._placed: list[tuple[int, float, float, str, str, str]] = []
+        self._bare: list[tuple[float, str, str, str]] = []
         self.rows = 0
 
     def add(self, step: int, word: str, colour: str, dash: str) -> None:
@@ -123,6 +129,9 @@ class EventWords:
         row = 0
         while self._taken(row, begin - 8, begin + long + 8):
             row += 1
+        if row == ROWS:
+            self._bare.append((at, word, colour, dash))
+            return
         self._placed.append((row, at, begin, word, colour, dash))
         self.rows = max(self.rows, row + 1)
 
@@ -133,6 +142,10 @@ class EventWords:
         )
 
     def drawn(self, top: float, bottom: float) -> Iterable[str]:
+        for at, word, colour, dash in self._bare:
+            begin = top + (self.rows - 1) * ROW + 4
+            yield f"<g><title>{clean(word)}</title>"
+            yield stroke(f"M{at:.1f} {begin:.1f}V{bottom:.1f}", colour, 1.6, dash) + "</g>"
         for row, at, begin, word, colour, dash in self._placed:
             y = top + row * ROW
             yield stroke(f"M{at:.1f} {y - 9:.1f}V{bottom:.1f}", colour, 1.6, dash)
