@@ -7,6 +7,7 @@ from typing import Any
 
 from controller.policy.job import conditions as c
 from controller.policy.job.marks import NODE_AWAY_AFTER, Mark, health, state_reason
+from controller.policy.job.record import NODE_NOT_READY, PodTrouble
 from controller.policy.job.types import ScrapeOutcome, ScrapeView
 from tests.support.policy_world import PolicyWorld
 
@@ -73,4 +74,21 @@ def test_pods_that_the_cluster_deletes_there_are_told_until_others_have_taken_th
     others = [p for p in job.observed.pods if p.node != "n1"]
     job.observed = replace(job.observed, pods=(*others, fresh, kept))
     world.step(KEY)
+    assert job.record.pod_trouble is None
+
+
+def test_a_node_that_is_lost_after_a_crash_is_named_instead_of_it() -> None:
+    world, job = running()
+    end = PodTrouble("a-0", exit_code=1, message="out of memory", since=world.now, container="c/1")
+    pods = (replace(job.observed.pods[0], trouble=end, ready=False), *job.observed.pods[1:])
+    job.observed = replace(job.observed, pods=pods)
+    world.step(KEY)
+    assert job.record.pod_trouble is not None
+    assert job.record.pod_trouble.exit_code == 1
+    go(world, 3.0, "n1")
+    assert job.record.pod_trouble.waits == NODE_NOT_READY
+    # The crash is not counted again once the node is back.
+    pods = (replace(job.observed.pods[0], trouble=end), *job.observed.pods[1:])
+    job.observed = replace(job.observed, pods=pods)
+    go(world, 5.0)
     assert job.record.pod_trouble is None

@@ -77,6 +77,16 @@ def test_a_wrong_port_is_told_as_before(first: dict) -> None:
     assert world.jobs["ns/a"].record.condition(c.METRICS).reason == "Unreachable"
 
 
+def test_a_member_that_waits_for_a_node_does_not_run_on() -> None:
+    world = running(2)
+    job = world.jobs["ns/a"]
+    silent(world, first=ENDED, outcome=ScrapeOutcome.NO_SPEAKER)
+    done, other = job.observed.pods
+    job.observed = replace(job.observed, pods=(done, replace(other, node=None, ready=False)))
+    world.step("ns/a")
+    assert job.record.condition(c.METRICS).reason != "MembersRunOn"
+
+
 def test_the_page_of_a_run_that_still_answers_counts() -> None:
     """A container that ended may not have been the trainer's."""
     world = running()

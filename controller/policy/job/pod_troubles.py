@@ -51,7 +51,12 @@ def note(context: PlanContext) -> None:
         count = known.count + 1 if known is not None and known.exit_code is not None else 1
         context.update(pod_trouble=replace(new, count=count))
     elif known is not None and known.exit_code is not None:
-        _calm(context, known, sum(1 for p in pods if p.ready and not p.terminal))
+        if away := min(_unheard(context, pods), key=lambda one: one.pod, default=None):
+            # A run that waits for a node does not crash any more; the node's owner is to know.
+            away = replace(away, since=context.now)
+            context.update(pod_trouble=away, crashes_over=known.since)
+        else:
+            _calm(context, known, sum(1 for p in pods if p.ready and not p.terminal))
     elif waiting:
         new = min(waiting, key=lambda one: one.pod)
         since = known.since if known is not None else context.now

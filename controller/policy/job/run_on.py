@@ -39,6 +39,7 @@ def _member(context: PlanContext, ours: list[PodView], left: list[PodView]) -> P
     """Return that some members of a gang that ran whole have ended well, and which run on."""
     workload, size = context.observed.workload, context.desired.replicas
     done = max(sum(1 for p in ours if p.succeeded), len(workload.completed) if workload is not None else 0)
+    left = [p for p in left if p.node is not None]  # one that waits for a node runs nowhere
     if not left or not 0 < done < size:
         return None
     names = some(sorted(p.name for p in left), NAMED)
