@@ -912,6 +912,10 @@ def test_a_trainers_metrics_are_read_through_the_api_server(clinic: Clinic) -> N
         server.shutdown()
         server.server_close()
         assert f"healthy-0:{port}/m does not answer" in clinic.wrong("healthy")
+        admin.patch(f"{w.GROUP}/namespaces/{ns}/rlhfjobs/healthy", {"spec": {"mode": "Off"}})
+        about = [f for f in clinic("healthy") if f["about"] == "metrics"]
+        assert [f["level"] for f in about] == ["note", "note"], about
+        assert f"healthy-0:{port}/m does not answer" in about[1]["text"]
     finally:
         Trainer.page = GOOD
         server.shutdown()

@@ -12,7 +12,7 @@ from controller import names
 from controller.api.rlhfjob import Metric
 from controller.api.rule_text import rule_and_modifiers
 from controller.cli.cluster import CallerApi, operator_away
-from controller.cli.doctor.findings import Finding, note, ok, unknown, wrong
+from controller.cli.doctor.findings import Finding, Level, note, ok, unknown, wrong
 from controller.cli.doctor.pod_starts import starts
 from controller.cli.doctor.pods import replaced, trainer_ended, trouble, unseen
 from controller.cli.job_view import Reading
@@ -244,7 +244,9 @@ async def metrics(api: CallerApi, job: Reading) -> AsyncIterator[Finding]:
     workload = await _workload(api, job, ref)
     theirs = members(found, workload, None if ref else str(job.obj["metadata"].get("uid")))
     async for finding in _pages(api, job, {one.pod: (one, pod) for pod in theirs for one in [member(pod)]}):
-        yield finding
+        # In mode Off nothing is broken by it yet; it is once the mode is another.
+        unread = job.mode == "Off" and finding.level is Level.WRONG
+        yield replace(finding, level=Level.NOTE) if unread else finding
 
 
 async def _pages(
