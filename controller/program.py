@@ -7,11 +7,11 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from controller import file_descriptors, log
 from controller.environ import SettingsError, help_text
+from controller.frozen import dataclass
 
 
 class LogSettings(Protocol):

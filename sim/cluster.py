@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from controller.frozen import dataclass
 from controller.policy.actor_types import Part
 from controller.policy.pool import FreeGpus, NodeRoom, SlotRoom, fit_job
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
+from controller.frozen import dataclass
 from controller.policy.params import check, param
 
 PREEMPTION = 120.0  # s lost at each resume, where nothing else is known (the paper's)

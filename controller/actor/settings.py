@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from controller.environ import (
@@ -20,6 +19,7 @@ from controller.environ import (
     values_of,
     whole_number,
 )
+from controller.frozen import dataclass
 
 __all__ = ["PREFIX", "Settings", "SettingsError", "describe"]
 

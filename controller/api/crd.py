@@ -9,7 +9,6 @@ are never edited.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
@@ -19,6 +18,7 @@ from controller import names
 from controller.api.gpupool import GPUPool
 from controller.api.rlhfjob import RLHFJob
 from controller.api.workergroup import WorkerGroup
+from controller.frozen import dataclass
 
 Json = dict[str, Any]
 

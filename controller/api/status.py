@@ -7,9 +7,9 @@ whole are decimal strings that read back as the very same double. Lists are atom
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
+from controller.frozen import dataclass
 from controller.policy.actor_types import Reserved
 from controller.policy.fleet import ALL_KEPT as FALLS_KEPT
 from controller.policy.fleet import NOISE_KEPT, STOPS_KEPT

@@ -4,7 +4,6 @@ namespace: nobody else makes or changes one."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -14,6 +13,7 @@ from controller.api import codec, markers
 from controller.api.base import Count, DnsLabel, Spec
 from controller.api.schema import status_of
 from controller.api.status import Epoch, Generation
+from controller.frozen import dataclass
 from controller.objects import parse_time
 from controller.policy.group_types import GROUPS_NAMESPACE, GroupOpening
 from controller.policy.pool import GroupRecord

@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from controller import names
@@ -23,6 +22,7 @@ from controller.checkpoints.progress import ADDRESS_ENV
 from controller.checkpoints.request import REQUEST_ENV, BranchLife, ClaimMade, Request, Source
 from controller.checkpoints.results import read_result
 from controller.checkpoints.run_as import USER_REFUSED, RunAs, run_as
+from controller.frozen import dataclass
 from controller.objects import controller_reference
 from controller.policy.job import AccessView, Operation, StartAccess
 from controller.policy.types import Attempt, Problem

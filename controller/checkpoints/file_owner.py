@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished
 from controller.checkpoints.layouts import LAYOUTS, Candidate
 from controller.checkpoints.request import Request
 from controller.checkpoints.store import Store, relative
 from controller.checkpoints.volume import Volume
+from controller.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

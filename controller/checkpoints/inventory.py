@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from controller import bounded
 from controller.checkpoints import fence
@@ -20,6 +19,7 @@ from controller.checkpoints.layouts.base import entries
 from controller.checkpoints.pins import ATTEMPT_PATTERN, NOBODY, pins_folder
 from controller.checkpoints.request import BranchLife, Request
 from controller.checkpoints.store import Store, read_json
+from controller.frozen import dataclass
 from controller.policy.wording import counted
 
 INVENTORY_FILE = "inventory.json"

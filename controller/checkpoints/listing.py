@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from controller.checkpoints.errors import AccessError, Damaged, Vanished
@@ -11,6 +10,7 @@ from controller.checkpoints.judge import Survey
 from controller.checkpoints.layouts import Candidate, Layout
 from controller.checkpoints.rights import Pinning, User, pinning
 from controller.checkpoints.store import Store
+from controller.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from controller import names
 from controller.checkpoints.errors import (
@@ -28,6 +28,7 @@ from controller.checkpoints.request import Request, Result
 from controller.checkpoints.saves import SHARED, save_records
 from controller.checkpoints.store import Store, read_json
 from controller.checkpoints.stores import open_store
+from controller.frozen import dataclass
 
 OWNER_FILE = f"{names.PINS_FOLDER}/owner.json"
 DEPTH = 4  # levels of folders below a location in which another owner is looked for

@@ -7,9 +7,10 @@ and can be handed to the trainer to resume from.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from controller.frozen import dataclass
 from controller.policy.wording import did_you_mean, nearest
 
 Object = Mapping[str, Any]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from controller import names
 from controller.checkpoints.errors import Damaged, Vanished, suppress_unreadable
@@ -16,6 +15,7 @@ from controller.checkpoints.layouts import LAYOUTS, Candidate, Layout
 from controller.checkpoints.layouts.base import Evidence, Numbered, Times
 from controller.checkpoints.store import Store
 from controller.checkpoints.weights import Content
+from controller.frozen import dataclass
 from controller.policy.wording import MISNAMED, NO_CHECKPOINT
 
 LOOKED_AT = 8  # of each layout's newest checkpoints

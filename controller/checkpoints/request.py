@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from controller import bounded
 from controller.checkpoints.digest import DIGEST_PATTERN
 from controller.checkpoints.errors import AccessError, Reason
 from controller.checkpoints.pins import ATTEMPT_PATTERN, pin_folder
+from controller.frozen import dataclass
 from controller.names import STEP_MAX
 
 REQUEST_ENV = "EVALSTOP_REQUEST"

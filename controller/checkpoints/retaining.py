@@ -13,7 +13,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from controller.checkpoints import digest as digests
 from controller.checkpoints import fence, pieces
@@ -34,6 +34,7 @@ from controller.checkpoints.securing import (
     unchanged,
 )
 from controller.checkpoints.store import Read, Store, publish, read_json, relative, withdraw
+from controller.frozen import dataclass
 
 SEEN = ".seen.json"  # after a copy's name: what its checkpoint was when it was first seen as the latest
 RESUME_FOLDER = "resume"  # beside the pins, where no trainer's rotation looks

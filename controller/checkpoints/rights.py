@@ -11,9 +11,9 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from controller import names
+from controller.frozen import dataclass
 
 READ, WRITE, ENTER = 4, 2, 1
 LINK, COPY = "link", "copy"

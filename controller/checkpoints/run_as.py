@@ -10,9 +10,9 @@ No fsGroup of our own: the kubelet would rewrite the groups of a whole volume un
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from controller.frozen import dataclass
 from controller.policy.job import FileOwner
 
 Object = Mapping[str, Any]

@@ -14,12 +14,12 @@ the folder by the judge.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from controller import names
 from controller.checkpoints.errors import Damaged, Vanished
 from controller.checkpoints.pins import ATTEMPT_PATTERN, parse_pin
 from controller.checkpoints.store import Store, read_json
+from controller.frozen import dataclass
 
 SAVES_FOLDER = f"{names.PINS_FOLDER}/saves"
 # The trainer may run under another user than access Jobs, and either may come first. Nobody takes away what

@@ -12,7 +12,7 @@ import json
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from controller.checkpoints import fence, pieces
@@ -28,6 +28,7 @@ from controller.checkpoints.request import Request, Result, Source
 from controller.checkpoints.store import Store, away, publish, read_json
 from controller.checkpoints.volume import Volume
 from controller.checkpoints.workers import each
+from controller.frozen import dataclass
 from controller.policy.job import is_linked
 from controller.policy.wording import (
     LINKS,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from controller.cli import formatting
 from controller.cli.terminal import Terminal, length
+from controller.frozen import dataclass
 
 # Bit of each dot of a braille character, by column and row (Unicode, block U+2800).
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from controller.api.rule_text import read as read_rule
@@ -14,6 +13,7 @@ from controller.cli import formatting
 from controller.cli.job_view import Reading, rule
 from controller.cli.remedies import as_steps, cure, marks, sentence
 from controller.cli.remedies import document as mark_document
+from controller.frozen import dataclass
 from controller.policy.group_types import slowdown_limit, times_allowed
 from controller.policy.job import (
     MARKED,

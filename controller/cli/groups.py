@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,6 +20,7 @@ from controller.cli.failure import Exit, Failure, command
 from controller.cli.flags import Document
 from controller.cli.queue import OperatorNamespace, Port, Url
 from controller.cli.terminal import terminal
+from controller.frozen import dataclass
 
 if TYPE_CHECKING:
     from controller.cli.cluster import CallerApi

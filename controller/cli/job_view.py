@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cache
 from typing import Any
 
 from controller.api import record as stored
 from controller.api import values
 from controller.api.rule_text import rule_and_modifiers
+from controller.frozen import dataclass
 from controller.policy.job import METRICS, Condition, Direction, JobRecord, ProtectedCheckpoint
 from controller.policy.stopping import MODIFIERS, RULES
 from controller.policy.types import EvalPoint, EvalScale

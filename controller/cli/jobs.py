@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from controller.cli import flags, formatting, output
@@ -13,6 +13,7 @@ from controller.cli.failure import command
 from controller.cli.flags import Format
 from controller.cli.table import Column, render
 from controller.cli.terminal import Terminal, terminal
+from controller.frozen import dataclass
 
 if TYPE_CHECKING:
     from controller.cli.cluster import CallerApi

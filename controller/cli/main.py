@@ -7,6 +7,7 @@ plotting): a command that needs it loads it when it runs (tests/cli/test_cli_sta
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import os
 import shlex
@@ -83,6 +84,7 @@ def before(
 
 def main() -> None:
     """Entry point of the console scripts `evalstop` and `kubectl-rlhf`."""
+    gc.set_threshold(100_000)  # what a command imports stays: it need not be looked through again and again
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a name that the terminal cannot show ends no command

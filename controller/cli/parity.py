@@ -7,7 +7,6 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +15,7 @@ import typer
 from controller.cli import flags
 from controller.cli.connection import Connection
 from controller.cli.failure import Exit, Failure, command, of_api
+from controller.frozen import dataclass
 
 if TYPE_CHECKING:
     from controller.parity.calibration import Calibration

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
@@ -14,6 +13,7 @@ import typer
 from controller.api.values import seconds
 from controller.cli.connection import Connection
 from controller.cli.failure import Exit, Failure
+from controller.frozen import dataclass
 
 if TYPE_CHECKING:
     from controller.cli.cluster import CallerApi

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from controller.cli.terminal import Terminal, clean, length
+from controller.frozen import dataclass
 
 GAP = "   "
 SHORTEST = 12  # columns that are left of a text before another column gives way

@@ -7,8 +7,9 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TextIO
+
+from controller.frozen import dataclass
 
 NARROWEST = 40  # columns; what is narrower is written to as if it had so many
 

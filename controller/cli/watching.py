@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from controller.cli import output
 from controller.cli.cluster import CallerApi, listed
 from controller.cli.failure import Exit, Failure, of_api
 from controller.cli.flags import Format
+from controller.frozen import dataclass
 from controller.kube.cache import key_of
 from controller.kube.errors import ApiError, Gone, Unavailable
 from controller.kube.resources import Resource

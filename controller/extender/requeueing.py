@@ -17,13 +17,13 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from controller import log, names
 from controller.extender import views
 from controller.extender.metrics import Metrics
 from controller.extender.settings import Settings
+from controller.frozen import dataclass
 from controller.kube.client import Api
 from controller.kube.errors import ApiError
 from controller.kube.resources import CAPACITIES, PODS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from controller import names
 from controller.environ import (
@@ -19,6 +19,7 @@ from controller.environ import (
     values_of,
     whole_number,
 )
+from controller.frozen import dataclass
 from controller.web.metrics_settings import MetricsSettings, problems_of
 from controller.web.tls import Tls
 

@@ -8,11 +8,11 @@ an absent one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic_core import from_json
 
+from controller.frozen import dataclass
 from controller.policy.node import Judgement
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from pydantic_core import to_json
 
 from controller import bounded
 from controller.bounded import whole
+from controller.frozen import dataclass
 from controller.web import group_tickets
 from controller.web.group_tickets import MEMBER, SECONDS, GroupTicket
 from controller.web.registration import MOST_ANSWER, Registrar

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from controller import names
 from controller.environ import (
@@ -19,6 +18,7 @@ from controller.environ import (
     values_of,
     whole_number,
 )
+from controller.frozen import dataclass
 from controller.policy.sharing import MOST_RESIDENTS
 
 __all__ = ["PREFIX", "Settings", "SettingsError", "describe"]

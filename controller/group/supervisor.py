@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from controller import log
 from controller.bounded import shown
+from controller.frozen import dataclass
 from controller.group.devices import Device, until_free
 from controller.group.memory import HostMemory
 from controller.group.wire import Refused, header_of

@@ -13,11 +13,11 @@ import signal
 import socket
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from controller import log
 from controller.bounded import shown
+from controller.frozen import dataclass
 from controller.group.wire import envelope, framed, header_of
 
 PROGRAM = "evalstop_client.worker"

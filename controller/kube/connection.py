@@ -8,8 +8,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+from controller.frozen import dataclass
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_PERIOD = 60.0  # s: a projected token is rotated long before it expires, a minute late is early enough

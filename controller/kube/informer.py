@@ -17,12 +17,12 @@ import json
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Set
-from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 
 from controller import log
+from controller.frozen import dataclass
 from controller.kube.backoffs import AGAIN, JitteredBackoffs
 from controller.kube.client import ANSWER_MOST, decoded
 from controller.kube.packed import Key, key_of

@@ -9,13 +9,13 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import yaml
 
+from controller.frozen import dataclass
 from controller.kube import credential_plugin
 from controller.kube.connection import (
     SERVICE_ACCOUNT,

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from controller import names
 from controller.api.values import timestamp
+from controller.frozen import dataclass
 from controller.objects import parse_time
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from controller import names
+from controller.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ operator into a client of its own loopback, of a cloud's metadata service or of 
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
 from enum import StrEnum
 
 from controller.environ import listed
+from controller.frozen import dataclass
 
 SETTING = "EVALSTOP_SCRAPE_ADDRESSES"
 

@@ -14,9 +14,9 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
+from controller.frozen import dataclass
 from controller.metrics.schedule import Schedule, Turn
 from controller.metrics.scrape import Target
 from controller.policy.job import ScrapeOutcome, ScrapeView

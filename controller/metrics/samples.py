@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from prometheus_client import samples as prometheus
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller import names
+from controller.frozen import dataclass
 from controller.policy.job import ScrapeOutcome
 from controller.untrusted_text import printable
 

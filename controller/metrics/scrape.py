@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from yarl import URL
 
+from controller.frozen import dataclass
 from controller.metrics.address import AddressPolicy
 from controller.metrics.fetch import Caps, fetch
 from controller.metrics.parse import DEFAULT_LIMITS, Evals, Limits, MetricsError, read
@@ -25,7 +26,7 @@ from controller.untrusted_text import printable
 _REMEMBERED = 20_000  # targets whose evals are known by their digest, to parse only what is new
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Target:
     """A pod to scrape: its ``status.podIP``, every ``interval`` s, one Primary metric.
 

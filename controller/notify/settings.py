@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from controller.environ import (
@@ -19,6 +18,7 @@ from controller.environ import (
     values_of,
     whole_number,
 )
+from controller.frozen import dataclass
 from controller.notify.happenings import KINDS
 
 PREFIX = "EVALSTOP_NOTIFY_"

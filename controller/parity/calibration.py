@@ -9,11 +9,11 @@ is fitted to what the trial itself gives.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import fsum, sqrt
 from typing import Any
 
+from controller.frozen import dataclass
 from controller.parity.compressed_trace import TraceOnCluster
 from controller.parity.facts import Admitted, Facts
 from controller.parity.manifests import SCRAPE_SECONDS

@@ -11,10 +11,11 @@ Why each of them is there: `controller.parity.attribution`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from math import inf, nan
 from typing import Any
 
+from controller.frozen import dataclass
 from controller.parity.attribution import alone, passed
 from controller.parity.calibration import Calibration
 from controller.parity.facts import Facts

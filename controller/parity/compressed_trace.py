@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from controller.frozen import dataclass
 from controller.policy.params import ParamError, describe
 from controller.policy.queueing import MAX_WAIT, POLICIES
 from controller.policy.types import PolicySpec

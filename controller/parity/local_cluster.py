@@ -18,8 +18,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from controller.frozen import dataclass
 
 _PROGRAM = "deploy.local.temporary_cluster"
 _END_S = 60.0

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from controller import names
 from controller.api.rule_text import written
+from controller.frozen import dataclass
 from controller.parity.compressed_trace import TraceOnCluster
 from controller.parity.nodes import Taint
 from controller.policy.queueing import MAX_WAIT, POLICIES

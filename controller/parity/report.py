@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
+from controller.frozen import dataclass
 from controller.parity.calibration import Calibration, Measured, measure, sampled
 from controller.parity.compare import Compared, compare
 from controller.parity.facts import Admitted, Facts, Words

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
+from controller.frozen import dataclass
 from controller.parity.calibration import Calibration
 from controller.parity.facts import Facts
 from controller.parity.run_timeline import Name, RunTimeline

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import fsum
 from typing import TypeVar
 
 import numpy as np
 
+from controller.frozen import dataclass
 from controller.parity.calibration import Calibration
 from controller.parity.compressed_trace import TraceOnCluster
 from controller.parity.simulated import simulated

@@ -6,10 +6,11 @@ Times are seconds since the run's start.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from math import fsum, nan
 from typing import NamedTuple
+
+from controller.frozen import dataclass
 
 
 class How(StrEnum):

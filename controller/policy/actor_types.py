@@ -7,10 +7,10 @@ as it was admitted with. A base actor that was let go leaves a *right of return*
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, NamedTuple
 
+from controller.frozen import dataclass
 from controller.policy.stored import AtMost, Count, NodeName, Time, Word
 
 JobKey = Annotated[str, AtMost(317)]  # "namespace/name"

@@ -10,10 +10,10 @@ has quotas (`PoolSnapshot.quotas`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from controller import bounded
+from controller.frozen import dataclass
 from controller.policy.codec import decode, dumps, encode
 from controller.policy.job import Desired, JobRecord, Observed, Plan, plan_job
 from controller.policy.pool import plan_pool

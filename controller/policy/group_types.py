@@ -8,9 +8,10 @@ What a job has beside a residency (its gang, which may have no GPUs, and rollout
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, NamedTuple
 
+from controller.frozen import dataclass
 from controller.policy.actor_types import JobKey, Part
 from controller.policy.stored import WHERE_USED
 

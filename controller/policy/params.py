@@ -15,9 +15,10 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar, get_type_hints
+
+from controller.frozen import dataclass
 
 P = TypeVar("P")
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Annotated, NamedTuple
 
+from controller.frozen import dataclass
 from controller.policy.actor_types import JobKey as JobKey
 from controller.policy.actor_types import Lending, LendingPlan, Part, Place, Rollout
 from controller.policy.group_types import GroupsPlan, PoolSharing, SharedTraining

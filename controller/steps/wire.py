@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from controller import bounded
 from controller.bounded import quoted
+from controller.frozen import dataclass
 from controller.policy.rollout import Forecast, WorkReport
 
 MOST_BODY = 64 << 10  # bytes: 256 bins are 10 kB

@@ -9,13 +9,13 @@ from __future__ import annotations
 import datetime
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from controller.frozen import dataclass
 from controller.web import signing
 
 AUTHORITY_DAYS = 3650  # kube-scheduler reads it once, at its start: it must outlive many leaves

@@ -7,9 +7,9 @@ server. The list of pod UIDs in a member's ticket is of one admission; a pod tha
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from controller.bounded import whole
+from controller.frozen import dataclass
 from controller.web.tickets import TicketError, opened
 
 MOST_CHARACTERS = 64 << 10  # a member's names all pods of its group: 1,000 UIDs are 52 kB

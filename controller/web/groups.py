@@ -7,7 +7,6 @@ operator keeps in memory: turns are in no status. Without a report turns are not
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from statistics import median_high
 from typing import Any, Protocol
 
@@ -16,6 +15,7 @@ from pydantic.alias_generators import to_camel
 
 from controller.api import codec
 from controller.api.workergroup import group_record
+from controller.frozen import dataclass
 from controller.policy.group_types import slowdown_limit, times_allowed
 from controller.policy.job import LAST_WORDS, ResidencyRecord
 from controller.policy.pool import ANSWERS, COUNTS, ENDS, GroupRecord, GroupResident

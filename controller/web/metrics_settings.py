@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from controller.environ import choice, setting, text, whole_number
+from controller.frozen import dataclass
 
 REVIEW = "review"  # over TLS, for whoever the API server says may read them
 OPEN = "open"  # over plain HTTP, for everybody who reaches the port

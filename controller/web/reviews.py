@@ -13,12 +13,12 @@ import base64
 import hashlib
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from starlette.requests import Request
 
 from controller import bounded
+from controller.frozen import dataclass
 from controller.kube.client import Api
 from controller.kube.resources import ACCESS_REVIEWS, TOKEN_REVIEWS, Resource
 

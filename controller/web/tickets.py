@@ -10,11 +10,12 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from controller import bounded
+from controller.frozen import dataclass
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -13,9 +13,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from controller.frozen import dataclass
 
 _Stamp = tuple[tuple[int, int, int], ...]
 

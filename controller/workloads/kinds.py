@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from controller.frozen import dataclass
 
 Object = Mapping[str, Any]
 Path = tuple[str, ...]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from controller.frozen import dataclass
 from sim.experiments.findings import Findings
 from sim.experiments.setting import Setting
 from sim.experiments.trial import ExperimentTrial, Outcome

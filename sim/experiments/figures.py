@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import nan
 
+from controller.frozen import dataclass
 from sim.experiments.estimate import Estimate
 from sim.experiments.measures import Tally
 

@@ -7,9 +7,10 @@ close only if negatives are all jobs that do not hack: healthy RLHF, LoRA and DP
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from math import isfinite
 
+from controller.frozen import dataclass
 from sim.engine import Result
 from sim.workload import Evals
 from sim.workloads import Population

@@ -6,10 +6,11 @@ Nothing here imports numpy, so that the replay of a small log is there at once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import exp, isfinite
 from typing import Any
 
+from controller.frozen import dataclass
 from controller.policy.queueing import EvalStop, make_policy
 from controller.policy.types import PolicySpec
 from controller.policy.wording import counted

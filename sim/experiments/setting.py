@@ -7,9 +7,10 @@ leaves k, the eval interval, the noise and the depth of the decline open (docs/r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import Any
 
+from controller.frozen import dataclass
 from controller.policy.params import ParamError, describe
 from controller.policy.queueing import make_policy
 from controller.policy.types import PolicySpec, Quota

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from controller.frozen import dataclass
 from sim.experiments.arms import DETECTION, SAVINGS
 from sim.experiments.experiment import Experiment, by_label
 from sim.experiments.figures import figures

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from controller.frozen import dataclass
 from controller.policy.queueing import EvalStop, make_policy
 from controller.policy.types import PolicySpec
 from sim.cluster import Cluster

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from controller.frozen import dataclass
 from sim.cluster import Cluster
 from sim.engine import EventLog, Result
 from sim.experiments.replay import Plan

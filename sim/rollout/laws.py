@@ -19,7 +19,7 @@ head dimension, parameters).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from controller.frozen import dataclass
 
 BANDWIDTH_SHARE = 0.8  # of the peak that a decode iteration reaches
 COMPUTE_SHARE = 0.4  # of the peak

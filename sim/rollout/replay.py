@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from controller import bounded
+from controller.frozen import dataclass
 from controller.policy.wording import counted
 from sim.experiments.findings import Column, Findings, Value
 from sim.kernel import Kernel

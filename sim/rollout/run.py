@@ -6,8 +6,7 @@ the same code as in production. Nothing here estimates.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from controller.frozen import dataclass
 from controller.policy.rollout import (
     ActorLaw,
     Dispatch,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
+from controller.frozen import dataclass
 from controller.policy.rollout import ActorLaw
 from sim.rollout import laws
 from sim.rollout.workload import GSM8K, Profile

@@ -10,8 +10,9 @@ Tests: tests/sim/test_sim_rollout_run.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from controller.frozen import dataclass
 from controller.policy.actor_types import Actor as Entry
 from controller.policy.actor_types import ActorStart, ActorState, Lending, Recall, Rollout
 from controller.policy.pool import plan_pool

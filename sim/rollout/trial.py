@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from controller.frozen import dataclass
 from sim.experiments.estimate import Estimate
 from sim.experiments.executor import Executor
 from sim.experiments.statistics import ratio

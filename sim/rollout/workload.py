@@ -8,11 +8,10 @@ at the cap.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
+from controller.frozen import dataclass
 from sim.rollout.engine.work import Prompt
 
 Lengths = npt.NDArray[np.float64]

@@ -25,12 +25,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from controller.frozen import dataclass
 from controller.policy.wording import counted
 from sim import twin
 from sim.foresight import RuleSpec

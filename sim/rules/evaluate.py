@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.stats import beta  # type: ignore[import-untyped, unused-ignore]
 
+from controller.frozen import dataclass
 from controller.policy.stopping import noise
 from controller.policy.types import FleetNoise, PromptPair, Verb
 from sim.foresight import RuleSpec

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
+from controller.frozen import dataclass
 from sim.rules.history import Series
 from sim.workloads.curves import FAMILIES, rise
 from sim.workloads.paired_differences import differences

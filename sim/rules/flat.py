@@ -19,13 +19,14 @@ With ``pairs`` the differences by prompt are told too, to the best eval before a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from enum import StrEnum
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from controller.frozen import dataclass
 from controller.policy.stopping import noise
 from controller.policy.types import EvalInContext, EvalPoint
 from sim.foresight import RuleSpec

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
+from controller.frozen import dataclass
 from controller.policy.queueing import EvalStop, make_policy
 from controller.policy.types import FleetScope, PolicySpec, StopLimits
 from controller.policy.wording import counted

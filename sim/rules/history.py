@@ -19,11 +19,12 @@ import math
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from controller.bounded import quoted
+from controller.frozen import dataclass
 from controller.policy.types import EvalInContext, EvalPoint, FleetNoise, Paired, PromptPair
 from controller.policy.wording import counted, some
 from sim.traces.csv_rows import Rows, other_mark

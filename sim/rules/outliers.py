@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
+from controller.frozen import dataclass
 from sim.foresight import RuleSpec
 from sim.rules import evaluate, families
 from sim.rules.evaluate import Judged

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from controller.frozen import dataclass
 from controller.policy.params import build
 from controller.policy.stopping import RULES
 from controller.policy.types import PolicySpec

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
+from controller.frozen import dataclass
 from controller.policy.stopping import gate
 from controller.policy.stopping.gate import Gate
 from controller.policy.types import EvalInContext, EvalPoint, FleetNoise, PromptPair, Verb

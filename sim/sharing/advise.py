@@ -13,12 +13,12 @@ be left out. Instead of `steps`, `page` names a file with the trainer's metrics 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 from controller import bounded
+from controller.frozen import dataclass
 from controller.policy.group_types import times_allowed
 from controller.policy.sharing import (
     LEAST_STEPS,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from controller.frozen import dataclass
 from sim.experiments.executor import Executor
 from sim.experiments.findings import Column, Findings
 from sim.experiments.statistics import ratio

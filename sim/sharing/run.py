@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from controller.frozen import dataclass
 from controller.policy.sharing import TurnQueue
 from sim.kernel import Kernel
 from sim.sharing.group import VirtualGroup, VirtualResident

@@ -9,9 +9,10 @@ how much rollouts vary, and the time of a switch; no trace of the paper's is pub
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
+from controller.frozen import dataclass
 from controller.policy.sharing import SECOND
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
+from controller.frozen import dataclass
 from controller.policy.sharing import SECOND, Family
 from sim.sharing.setting import M7B, M30B, M235B_32, SharedModel
 from sim.sharing.workload import TurnLaw

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
+from controller.frozen import dataclass
 from controller.policy.sharing import SECOND
 from sim.sharing.setting import SharedModel, SharingSetting
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from controller.frozen import dataclass
 from sim.traces.csv_rows import Rows
 from sim.traces.errors import Skipped, TraceError
 from sim.traces.trace import JobChecks, Trace, TraceJob

@@ -7,11 +7,12 @@ its training was observed; its evals end there, too.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import StrEnum
 from math import isfinite
 from typing import Any
 
+from controller.frozen import dataclass
 from controller.policy.types import Mode, PolicySpec
 from sim.foresight import RuleSpec
 

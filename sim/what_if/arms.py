@@ -8,10 +8,11 @@ hangs on others (peers, contention) cannot be found beforehand: they are judged 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import exp
 from random import Random
 
+from controller.frozen import dataclass
 from controller.policy.queueing import MAX_WAIT, EvalStop, make_policy
 from controller.policy.types import Mode, PolicySpec, Quota
 from controller.policy.wording import agreeing, counted

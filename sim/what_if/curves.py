@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
+from controller.frozen import dataclass
 from controller.policy.job import Direction
 from controller.policy.stopping import noise
 from controller.policy.types import NOTHING_DECLARED, EvalInContext, EvalPoint, EvalScale, Grade, Verb

@@ -10,12 +10,12 @@ scenarios (`sim.what_if.futures`), over which it is widened.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from math import ceil, isfinite, nan
 
 import numpy as np
 import numpy.typing as npt
 
+from controller.frozen import dataclass
 from controller.policy.stopping import noise
 from controller.policy.types import EvalPoint
 from sim.engine import Result

@@ -19,12 +19,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from random import Random
 
 import numpy as np
 import numpy.typing as npt
 
+from controller.frozen import dataclass
 from controller.policy.types import Verb
 from controller.policy.wording import agreeing, counted
 from sim.foresight import RuleSpec, first_stop

@@ -10,8 +10,9 @@ two are healthy runs that are hard to tell from hacking ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import exp, log
+
+from controller.frozen import dataclass
 
 AFTER_MEAN_PEAK = 0.35  # what is left of the training after the mean peak, .65; ``depth`` is the fall over it
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import exp
 from random import Random
 
+from controller.frozen import dataclass
 from controller.policy.types import Paired
 from sim.workload import Evals, Workload
 from sim.workloads.curves import AFTER_MEAN_PEAK, FAMILIES, rise, training_loss

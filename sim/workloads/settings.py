@@ -6,9 +6,10 @@ says which of them are the calibration).
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any, TypeVar
 
+from controller.frozen import dataclass
 from controller.policy.params import ParamError, check, describe, param
 from sim.workloads.curves import FAMILIES
 

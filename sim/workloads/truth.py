@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from controller.frozen import dataclass
 from sim.workloads.kinds import Kind
 
 

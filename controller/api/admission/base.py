@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from controller import names
+from controller.frozen import dataclass
 
 Json = dict[str, Any]
 

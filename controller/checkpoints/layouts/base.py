@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from controller import bounded
@@ -12,6 +11,7 @@ from controller.checkpoints.digest import Manifest
 from controller.checkpoints.errors import Vanished
 from controller.checkpoints.store import Store, read_json
 from controller.checkpoints.weights import Content, truncation
+from controller.frozen import dataclass
 
 T = TypeVar("T")
 

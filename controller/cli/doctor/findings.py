@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from enum import StrEnum
 
 from controller.cli.remedies import cure_document
+from controller.frozen import dataclass
 from controller.kube.errors import ApiError
 from controller.policy.job import Cure
 

@@ -10,13 +10,14 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from controller import names
 from controller.cli.cluster import CallerApi
 from controller.cli.doctor.findings import Finding, note, ok, unknown, wrong
 from controller.environ import listed
+from controller.frozen import dataclass
 from controller.kube.errors import ApiError
 from controller.kube.resources import (
     ACCESS_REVIEWS,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from controller.cli.change import Source, check_resumable, request_id, stopped_before
 from controller.cli.failure import Failure
 from controller.cli.job_view import Reading
+from controller.frozen import dataclass
 from controller.policy.job import SPARED_EVALS, stopped_soon
 
 MODES = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from controller import names
 from controller.checkpoints import endpoints
@@ -23,6 +22,7 @@ from controller.environ import (
     values_of,
     whole_number,
 )
+from controller.frozen import dataclass
 from controller.kube.lease import Timing
 from controller.metrics.address import AddressPolicy
 from controller.policy.job import STALL

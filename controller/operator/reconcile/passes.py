@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import structlog
 
 from controller import log
 from controller.api.convert import StatusError
+from controller.frozen import dataclass
 from controller.kube.errors import ApiError, Unavailable
 from controller.kube.versioned import Stale
 from controller.operator.process.metrics import Metrics

@@ -11,7 +11,6 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -19,6 +18,7 @@ from controller import log
 from controller.api import convert, newer, sharing_terms
 from controller.api.gpupool import GPUPool
 from controller.api.workergroup import group_record, group_status, manifest
+from controller.frozen import dataclass
 from controller.kube.cache import Cache
 from controller.kube.errors import AlreadyExists, NotFound, Refused
 from controller.kube.events import Recorder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from controller import delegates, log, workloads
@@ -11,6 +11,7 @@ from controller.api import convert, sharing_terms
 from controller.api import fleet as fleet_status
 from controller.api.gpupool import GPUPool
 from controller.api.workergroup import group_record
+from controller.frozen import dataclass
 from controller.kube import nodes as kube_nodes
 from controller.kube.cache import Cache, key_of
 from controller.kube.resources import GPUPOOLS, NODES, PODS

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from controller import workloads
@@ -20,6 +20,7 @@ from controller.api import fleet as fleet_status
 from controller.api.sharing_terms import stored_profiles
 from controller.api.status import NODE_SIZES_MAX, NodeSize, PoolStatus, QuotaUse
 from controller.api.values import timestamp
+from controller.frozen import dataclass
 from controller.operator.reconcile import fleet
 from controller.operator.reconcile.fleet import PoolCondition
 from controller.operator.state.nodes import node_of

@@ -7,12 +7,13 @@ cache can be lost at any time and is found out again.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from controller import delegates, names, workloads
 from controller.api import convert, fleet, newer
 from controller.api.gpupool import GPUPool
+from controller.frozen import dataclass
 from controller.kube import wire
 from controller.kube.cache import Cache, job_key, key_of
 from controller.kube.deflated import Deflater

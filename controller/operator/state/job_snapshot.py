@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from controller.api import convert
 from controller.api.gpupool import GPUPool
+from controller.frozen import dataclass
 from controller.kube import wire
 from controller.kube.cache import key_of
 from controller.kube.packed import Stored

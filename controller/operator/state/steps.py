@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from controller.frozen import dataclass
 from controller.kube.packed import Stored
 from controller.policy.job import Desired, JobRecord, RolloutView
 from controller.policy.types import Problem

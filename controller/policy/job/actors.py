@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from controller.frozen import dataclass
 from controller.policy.actor_types import Actor, ActorStart, ActorState, Recall
 from controller.policy.job.record import PodTrouble
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from controller.frozen import dataclass
 from controller.policy.group_types import GROUPS_NAMESPACE
 from controller.policy.job.gone_copies import NOT_PUT_BACK
 from controller.policy.job.made_anew import lacking

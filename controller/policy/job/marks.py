@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
+from controller.frozen import dataclass
 from controller.policy.job import conditions as c
 from controller.policy.job import constant_score, ended_early, residency, rollout_health, unread
 from controller.policy.job.conditions import AWAITS_CONTROLLER, MEMBERS_ENDED

@@ -7,9 +7,9 @@ rule can be made again, its memory is made from the evals that are kept.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from controller.frozen import dataclass
 from controller.policy.job import progress
 from controller.policy.job.comparability import told_by_fleet
 from controller.policy.job.context import PlanContext

@@ -6,10 +6,10 @@ its fields mean, and their bounds, is declared here alone (`controller.policy.st
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
+from controller.frozen import dataclass
 from controller.names import AUTO_LAYOUT, EVALS_KEPT, STEP_MAX, UID_MAX
 from controller.policy.actor_types import Actor
 from controller.policy.job.pin_method import is_linked

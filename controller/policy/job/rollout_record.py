@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
+from controller.frozen import dataclass
 from controller.policy.stored import AtMost, Count, Message, Name, Step, Time, Within, Word
 
 STEPS_KEPT = 8  # of those that have ended

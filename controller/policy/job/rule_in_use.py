@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from controller.frozen import dataclass
 from controller.names import EVALS_KEPT
 from controller.policy.job.record import Best, JobRecord, RuleRecord
 from controller.policy.job.types import Desired, Direction, Guardrail, ProxyMetric

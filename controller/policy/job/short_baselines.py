@@ -9,8 +9,7 @@ or a seed was in it) that one is the best of the run.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from controller.frozen import dataclass
 from controller.policy.job.bests import higher_of
 from controller.policy.job.record import EvalBaseline, JobRecord, ProtectedCheckpoint, ShortBaselines
 from controller.policy.job.rule_in_use import RuleInUse

@@ -12,9 +12,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import NamedTuple
 
+from controller.frozen import dataclass
 from controller.policy.job.record import LifeRecord
 from controller.policy.job.types import ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt

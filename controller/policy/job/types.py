@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import NamedTuple
 
+from controller.frozen import dataclass
 from controller.policy.actor_types import Actor, RolloutTerms
 from controller.policy.group_types import NOT_SLOW, LosesTurns, MeasuredSlowness, NotReady, ResidencyTerms
 from controller.policy.job.actors import ActorSeen

@@ -6,9 +6,10 @@ Whether a pod fits is kube-scheduler's to say, which alone knows the pods it has
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from controller.frozen import dataclass
 from controller.policy.node.ledger import SIGNATURE, Gang, GpuLedger, PodRequest
 from controller.policy.types import JobKey
 

@@ -19,8 +19,9 @@ neither, until it gets its node or its time-out takes its admission back (`gangs
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from controller.frozen import dataclass
 from controller.policy.group_types import GroupView
 from controller.policy.node import still_open
 from controller.policy.pool.best_fit import FreeGpus

@@ -9,9 +9,10 @@ then.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import NamedTuple
 
+from controller.frozen import dataclass
 from controller.policy.group_types import SILENT, NotReady
 from controller.policy.job import Condition, PodTrouble, pod_sentence, residency
 from controller.policy.pool.group_record import (

@@ -7,10 +7,11 @@ under the next one, and its residents begin anew from their checkpoints. It clos
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Annotated
 
+from controller.frozen import dataclass
 from controller.policy.actor_types import JobKey
 from controller.policy.group_types import GroupView, Lingering
 from controller.policy.job import Condition, ConditionList, PodTrouble, backoff_seconds

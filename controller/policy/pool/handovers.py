@@ -7,9 +7,10 @@ deleted since stays as it was.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated
 
+from controller.frozen import dataclass
 from controller.policy.job import JobRecord
 from controller.policy.stored import Count, Name, Time, Word
 from controller.policy.types import JobKey, Mode

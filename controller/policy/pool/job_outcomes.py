@@ -7,10 +7,11 @@ written before anything is done about it; what follows is the job's own next pla
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
+from controller.frozen import dataclass
 from controller.policy.actor_types import Actor, ActorStart, Recall, RolloutTerms
 from controller.policy.fleet import ASKS_POOL
 from controller.policy.job import (

@@ -10,8 +10,9 @@ residents will end, nothing is reserved; then a group takes no newcomers once th
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from controller.frozen import dataclass
 from controller.policy.actor_types import JobKey, Place
 from controller.policy.group_types import SILENT, FamilyTerms, GroupView, KindProfile, PoolSharing
 from controller.policy.params import ParamError

@@ -9,9 +9,9 @@ Tests: tests/policy.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from controller.frozen import dataclass
 from controller.policy.params import ParamError, build
 from controller.policy.queueing.ageing import Ageing, AgeingParams
 from controller.policy.queueing.base import EventKind, QueueDecision, QueueEvent, QueueJob, QueuePolicy, Room

@@ -34,10 +34,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
+from controller.frozen import dataclass
 from controller.policy.params import check, param
 from controller.policy.queueing.base import (
     NOTHING,

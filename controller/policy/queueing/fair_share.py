@@ -7,10 +7,10 @@ ones before waiting ones. What a namespace does not use, others do.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from typing import Any, ClassVar
 
+from controller.frozen import dataclass
 from controller.policy.params import check, param
 from controller.policy.queueing.base import NOTHING, QueueDecision, QueueJob, Ranking, Room
 from controller.policy.queueing.greedy import run_best

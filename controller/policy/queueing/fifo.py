@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import ClassVar
 
+from controller.frozen import dataclass
 from controller.policy.params import check, param
 from controller.policy.queueing.base import (
     NOTHING,

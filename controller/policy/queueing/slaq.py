@@ -11,10 +11,10 @@ curve families, fitted to the last two falls).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
+from controller.frozen import dataclass
 from controller.policy.params import check, param
 from controller.policy.queueing.base import QueueJob, Ranking
 from controller.policy.queueing.known import RankingPolicy

@@ -8,10 +8,10 @@ one that is done by its own word and goes on running has none.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
+from controller.frozen import dataclass
 from controller.policy.params import check
 from controller.policy.queueing.base import QueueJob, Ranking
 from controller.policy.queueing.known import RankingPolicy

@@ -7,7 +7,8 @@ have everybody's GPUs. So two counts of actors are compared that the job has rea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from controller.frozen import dataclass
 
 WINDOW = 3  # newest steps at each of the two counts
 

@@ -11,7 +11,8 @@ Where an actor waits for GPUs, which others have, asking sooner gets it none: of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from controller.frozen import dataclass
 
 REMEMBERED = 16  # ways, of a step each
 SHARE = 0.9  # of steps all of whose actors are to be ready when they begin

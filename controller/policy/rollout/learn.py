@@ -8,8 +8,9 @@ predictions.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from controller.frozen import dataclass
 from controller.policy.rollout.late import with_starts
 from controller.policy.rollout.refit import WorkReport, refit_law, scaled_law
 from controller.policy.rollout.trust import Trust

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from statistics import median
 
+from controller.frozen import dataclass
 from controller.policy.params import ParamError
 from controller.policy.rollout.types import MOST_BINS, Forecast
 

@@ -5,8 +5,9 @@ It has no prompts: lengths come as a histogram of at most 256 bins.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from controller.frozen import dataclass
 from controller.policy.rollout.plan import plan_rollout
 from controller.policy.rollout.trust import Trust
 from controller.policy.rollout.types import (

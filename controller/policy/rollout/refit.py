@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from controller.frozen import dataclass
 from controller.policy.rollout.types import ActorLaw
 
 PRIOR = 0.5  # weight of the law so far, in reports

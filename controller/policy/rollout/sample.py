@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from operator import mul
 from statistics import NormalDist
 
+from controller.frozen import dataclass
 from controller.policy.params import ParamError
 from controller.policy.rollout.types import Forecast
 

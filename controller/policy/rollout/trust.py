@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from controller.frozen import dataclass
 
 LOW_RANK, GOOD_RANK = 0.25, 0.35  # correlation: given up below, taken up again above
 HIGH_TIME, GOOD_TIME = 0.30, 0.20  # mean |log ratio|: given up above, taken up again below

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+from controller.frozen import dataclass
 from controller.policy.params import ParamError, check, param
 
 MOST_ACTORS = 64

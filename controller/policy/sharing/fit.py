@@ -12,9 +12,9 @@ other resident keeps there while it sleeps.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
+from controller.frozen import dataclass
 from controller.policy.group_types import times_allowed
 from controller.policy.sharing.overlap import player, slowdowns
 from controller.policy.sharing.types import Family, Resident, SharingSettings, WorkerGroup

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from statistics import median_high
 from typing import NamedTuple
 
+from controller.frozen import dataclass
 from controller.policy.sharing.profile import (
     ERROR,
     LEAST_STEPS,

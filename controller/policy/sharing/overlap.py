@@ -8,9 +8,9 @@ cycles wait as long as a duty of .5 would not tell.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
+from controller.frozen import dataclass
 from controller.policy.sharing.profile import Profile, RecordedTurn
 from controller.policy.sharing.turns import TurnQueue
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, NamedTuple
 
+from controller.frozen import dataclass
 from controller.policy.params import ParamError
 
 LEAST_STEPS, MOST_STEPS = 5, 20

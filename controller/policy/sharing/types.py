@@ -7,9 +7,10 @@ a group, a *resident* a job whose state a group keeps.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
+from controller.frozen import dataclass
 from controller.policy.params import ParamError, check, param
 from controller.policy.sharing.profile import Profile
 

@@ -12,8 +12,8 @@ came. A resident alone is never preempted for it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from controller.frozen import dataclass
 from controller.policy.group_types import STAYS, times_allowed
 from controller.policy.sharing.types import Resident
 

@@ -12,9 +12,9 @@ O(window) at most, the state stays under 600 bytes of JSON, and the same points 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
+from controller.frozen import dataclass
 from controller.policy.types import EvalPoint, Verdict
 
 State = tuple[Any, ...]

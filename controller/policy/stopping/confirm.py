@@ -20,9 +20,9 @@ of the rule must be borne out by noise of its own, which makes false stops rarer
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from controller.frozen import dataclass
 from controller.policy.params import check, param
 from controller.policy.stopping import noise
 from controller.policy.stopping.base import State, StopRule

@@ -8,9 +8,9 @@ cannot start, and keeps it proposed until then.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from controller.frozen import dataclass
 from controller.policy.params import check
 from controller.policy.stopping.base import State, StopRule
 from controller.policy.types import EvalPoint, Verb, Verdict

@@ -7,9 +7,9 @@ evaluator. One modifier is one event; several may be listed. Where scores before
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from controller.frozen import dataclass
 from controller.names import STEP_MAX
 from controller.policy.params import check, param
 from controller.policy.stopping.base import State, StopRule, carry_spent

@@ -8,9 +8,9 @@ true level, so it must be larger than for a known one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from controller.frozen import dataclass
 from controller.policy.params import check, param
 from controller.policy.stopping import noise, windows
 from controller.policy.stopping.base import State

@@ -19,10 +19,10 @@ declines with a proxy that has levelled off are lost, and those of trainers that
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from statistics import NormalDist
 from typing import ClassVar
 
+from controller.frozen import dataclass
 from controller.policy.params import check, param
 from controller.policy.stopping import noise
 from controller.policy.stopping.base import State, StopRule

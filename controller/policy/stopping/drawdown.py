@@ -10,9 +10,9 @@ flick does not reset it and a plateau does not trip it (evalstop.md, section 4.4
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
+from controller.frozen import dataclass
 from controller.policy.params import ParamError, check, param
 from controller.policy.stopping import noise, windows
 from controller.policy.stopping.base import State

@@ -45,9 +45,9 @@ evalstop.md, section 4.4, detectors 6 and 7. What it finds and how early: docs/u
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
+from controller.frozen import dataclass
 from controller.policy.params import check, param
 from controller.policy.stopping.base import State
 from controller.policy.types import EvalPoint, Paired, Verb, Verdict

@@ -5,9 +5,9 @@ A competitor, not a recommendation: it looks at no score, so it stops healthy ru
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from controller.frozen import dataclass
 from controller.policy.params import check, param
 from controller.policy.stopping.base import State
 from controller.policy.types import EvalPoint, Verb, Verdict

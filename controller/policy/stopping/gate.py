@@ -52,9 +52,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+from controller.frozen import dataclass
 from controller.policy.params import check, param
 from controller.policy.stopping import noise, precision, spending, windows
 from controller.policy.stopping.base import State, StopRule

@@ -23,11 +23,11 @@ alpha is spent. What the rate is then is measured (docs/use/stop-rules.md).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
 from typing import ClassVar
 
+from controller.frozen import dataclass
 from controller.policy.params import check, param
 from controller.policy.stopping import noise, windows
 from controller.policy.stopping.base import State

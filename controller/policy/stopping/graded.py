@@ -12,9 +12,9 @@ theirs and are refused. In a warm-up or cooldown there is no action of any grade
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
+from controller.frozen import dataclass
 from controller.policy.params import ParamError, check, param
 from controller.policy.stopping.base import State, StopRule
 from controller.policy.types import EvalPoint, Grade, Verb, Verdict

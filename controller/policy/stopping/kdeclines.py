@@ -9,9 +9,9 @@ each run of k+1 evals falls strictly with probability 1/(k+1)!. Choose k by the 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
+from controller.frozen import dataclass
 from controller.policy.params import check, param
 from controller.policy.stopping import noise
 from controller.policy.stopping.base import State

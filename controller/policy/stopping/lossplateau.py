@@ -6,10 +6,10 @@ this stops runs that have converged, whether or not they are past their best.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import isfinite
 from typing import ClassVar
 
+from controller.frozen import dataclass
 from controller.policy.params import check, param
 from controller.policy.stopping.base import State
 from controller.policy.types import EvalPoint, Verb, Verdict

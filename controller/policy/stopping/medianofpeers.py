@@ -7,9 +7,9 @@ runs are peers, and their median, come with the eval (`Peers`), so that the rule
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from controller.frozen import dataclass
 from controller.policy.params import check, param
 from controller.policy.stopping.base import State
 from controller.policy.types import EvalPoint, Verb, Verdict

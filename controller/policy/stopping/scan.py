@@ -42,9 +42,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
 
+from controller.frozen import dataclass
 from controller.policy.params import check, param
 from controller.policy.stopping import noise, spending, ties, windows
 from controller.policy.stopping.base import State

@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
+from controller.frozen import dataclass
 from controller.kube.client import Api
 from controller.kube.errors import ApiError, Refused
 from controller.kube.resources import GPUPOOLS, NAMESPACES, RLHFJOBS, SELF_ACCESS_REVIEWS, Resource

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from controller.frozen import dataclass
 
 FEW = 8  # values, up to which none is an outlier
 REACH = 2.0  # times the range of the bulk, beyond which a value is one

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from controller.frozen import dataclass
 from controller.kube.resources import GPUPOOLS, RLHFJOBS
 from controller.policy.group_types import GROUPS_NAMESPACE
 from controller.policy.job import GROUP_CURES, Cure

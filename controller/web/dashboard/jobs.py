@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from controller.frozen import dataclass
 from controller.policy.job import Direction, Finding, health
 from controller.policy.wording import statistic
 from controller.web.dashboard.feed import Job

@@ -4,10 +4,10 @@ differ in hatch, as a legend says."""
 from __future__ import annotations
 
 import datetime
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from controller.frozen import dataclass
 from controller.web.dashboard import charts, svg
 
 

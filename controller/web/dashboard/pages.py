@@ -6,11 +6,12 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from controller import names
 from controller.api.values import timestamp
+from controller.frozen import dataclass
 from controller.policy.job import (
     Cure,
     Finding,

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from controller import log
+from controller.frozen import dataclass
 from controller.web import queue_api
 from controller.web.groups import Group, Groups
 from controller.web.positions import Queue

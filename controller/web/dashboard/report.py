@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from controller import bounded
+from controller.frozen import dataclass
 from controller.policy import codec, decision_log
 from controller.policy.job import (
     TERMINATION,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
+from controller.frozen import dataclass
 from controller.policy.actor_types import Actor
 from controller.policy.job import StepRow
 from controller.policy.wording import ELSEWHERE

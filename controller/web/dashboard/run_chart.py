@@ -7,10 +7,10 @@ words.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from controller.frozen import dataclass
 from controller.policy.job import NEW_BASELINE, RESUMED, STOPPED, Course, CurveMark, CurvePoint
 from controller.policy.wording import counted
 from controller.web.dashboard.axes import Axis, robust_limits

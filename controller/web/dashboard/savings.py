@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from controller.frozen import dataclass
 from controller.policy.types import Mode
 from controller.policy.wording import about, counted, two_digits
 from controller.web.dashboard.feed import Job

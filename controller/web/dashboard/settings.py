@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from controller.environ import (
     text,
     values_of,
 )
+from controller.frozen import dataclass
 from controller.web.dashboard.access import AUDIENCE
 
 PREFIX = "EVALSTOP_DASHBOARD_"

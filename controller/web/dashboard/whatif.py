@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic.alias_generators import to_camel
 
+from controller.frozen import dataclass
 from controller.policy.job import declared_scale
 from controller.policy.params import ParamError, ParamInfo, describe
 from controller.policy.stopping import RULES
