@@ -6,12 +6,14 @@ see it; the engine shows them a `VirtualJob`, which has no way back to it.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from math import inf
 from operator import le
 
+from controller.frozen import dataclass
 from controller.policy.actor_types import Part
 from controller.policy.types import Paired
 from controller.policy.wording import counted
@@ -68,7 +70,7 @@ class Evals:
             before = share
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class Workload:
     """Jobs by column; row i is job i. Optional columns are empty where nobody needs them.
 

@@ -6,8 +6,10 @@ import copy
 import dataclasses
 import math
 import pickle
+import re
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -15,6 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller import frozen
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def classes(decorated: Callable[[Any], Any]) -> dict[str, Any]:
@@ -194,3 +198,12 @@ def test_pickle() -> None:
 def test_others_are_made_by_dataclasses(asked: tuple[bool, bool]) -> None:
     with pytest.raises(TypeError, match="must be True"):
         frozen.dataclass(frozen=asked[0], slots=asked[1])
+
+
+def test_there_is_one_way_to_make_them() -> None:
+    asked = re.compile(r"^\s*@(?:dataclasses\.)?dataclass\(frozen=True, slots=True\)", re.MULTILINE)
+    for part in ("controller", "sim"):
+        for file in (ROOT / part).rglob("*.py"):
+            text = file.read_text()
+            if asked.search(text) and file != ROOT / "controller" / "frozen.py":
+                assert "from controller.frozen import dataclass\n" in text, file

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Protocol
+
+from controller.frozen import dataclass
 
 MOST_TOKEN = 10_000_000  # ids of a vocabulary, and tokens of a response
 
@@ -39,7 +42,7 @@ class Request:
     temperature: float = 1.0
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class News:
     """New token ids by response, and why responses ended: "stop", "length" or "abort"."""
 

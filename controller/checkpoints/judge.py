@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from controller.checkpoints.errors import Damaged, Vanished, suppress_unreadable
 from controller.checkpoints.inventory import (
@@ -25,6 +26,7 @@ from controller.checkpoints.pins import NOBODY
 from controller.checkpoints.request import BranchLife
 from controller.checkpoints.saves import SaveRecord, read_record, save_records
 from controller.checkpoints.store import Store
+from controller.frozen import dataclass
 
 SAVE_RECORD, MANIFEST, SIBLINGS = "SaveRecord", "Manifest", "Siblings"
 # A record is written after all that it lists, by another node perhaps: where nodes stamp files by their own
@@ -62,7 +64,7 @@ class _Alone:
     sure: bool = False  # no other checkpoint needs to be asked
 
 
-@dataclass
+@dataclasses.dataclass
 class Survey:
     """All checkpoints of a location at one moment, judged when they are asked for.
 

@@ -6,15 +6,17 @@ tree whose digest was recorded.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from controller import bounded
 from controller.checkpoints.digest import FileDigest, Manifest, tree_digest
 from controller.checkpoints.errors import Damaged
+from controller.frozen import dataclass
 
 SUFFIX = ".pieces.json"  # after the name of a folder: where its pieces are recorded
 LIMIT = 32 << 20  # bytes of such a file: those of 15 TB
@@ -32,7 +34,7 @@ class Piece:
     sha256: str
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Plan:
     """The files of a checkpoint and their pieces of ``piece`` bytes."""
 

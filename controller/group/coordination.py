@@ -7,15 +7,17 @@ silence and overtime are seen here, because the machine has no clock.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import socket
 from collections.abc import Callable, Collection, Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from pydantic_core import to_json
 
 from controller import bounded, log
+from controller.frozen import dataclass
 from controller.group.account import Account, Clock
 from controller.group.disk import ENDED_KEPT, Disk, Kept, Residency, text
 from controller.group.links import Link
@@ -71,7 +73,7 @@ class Rules:
     host: str
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class _Turn:
     """The present turn's bodies, times and reasons, of which the machine knows nothing."""
 

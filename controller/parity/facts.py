@@ -6,12 +6,14 @@ watch delivers is taken in, in any order; what was seen once stays.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from controller import bounded, names
 from controller.api.record import record as read_record
+from controller.frozen import dataclass
 from controller.objects import completion_index, is_terminal
 from controller.parity.timeline import How, Lived, Stay, Timeline
 from controller.policy.job import ACCEPTED, COMPLETED, FAILED, JobRecord, nodes_of
@@ -40,7 +42,7 @@ class Words:
     asked: tuple[tuple[int, float], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class Admitted:
     """One admission as the status had it."""
 
@@ -53,7 +55,7 @@ class Admitted:
     bound: bool = False  # pods were there
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class Facts:
     """A job on the cluster."""
 

@@ -6,11 +6,13 @@ demands. In memory, of one event loop; everything here is observed again after a
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from controller.frozen import dataclass
 from controller.policy.rollout import ActorLaw, RolloutPlan, RolloutSettings
 
 STEPS_KEPT = 32  # of a job, newest last
@@ -85,7 +87,7 @@ class Demand:
     aside_at: float = 0.0
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class _Entry:
     job: RolloutJob
     actors: dict[int, ActorPod] = field(default_factory=dict)

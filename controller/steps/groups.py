@@ -7,11 +7,13 @@ process has a key of its own: what it signs counts once a group's members have a
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from controller.frozen import dataclass
 from controller.web.group_tickets import JOB, MEMBER, OPERATOR, SECONDS, GroupTicket
 from controller.web.tickets import Signer
 
@@ -82,7 +84,7 @@ class Refusal(Exception):
         self.status, self.reason = status, reason
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class _Group:
     now: AdmittedGroup
     server: Server | None = None
@@ -90,7 +92,7 @@ class _Group:
     ends: float = 0.0
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class GroupDirectory:
     """See the module.
 

@@ -9,12 +9,14 @@ where every connection has a request under way is the new one refused.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from controller import file_descriptors
+from controller.frozen import dataclass
 
 MOST = 512  # connections to all servers of a process
 FEWEST = 16  # also where descriptors are short: fewer would shut out probes
@@ -22,7 +24,7 @@ MOST_OF_A_SERVER = 256
 MOST_OF_A_PEER = 64  # to one server; a proxy in front of many people is one peer, and what waits makes room
 
 
-@dataclass(eq=False, slots=True)
+@dataclasses.dataclass(eq=False, slots=True)
 class Connection:
     """One of them. Times are monotonic s.
 
@@ -46,7 +48,7 @@ class Limits:
     keep_alive: float = 5.0  # between an answer and the next request
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class Connections:
     """All connections of a process's servers; ``most``: as many as there may be."""
 

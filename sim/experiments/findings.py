@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import isfinite
 from typing import Any
 
+from controller.frozen import dataclass
 from sim.experiments.estimate import Estimate
 
 Value = Estimate | float | int | str | None
@@ -23,7 +25,7 @@ class Column:
     form: str = "share"
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class Findings:
     """One experiment's answer.
 

@@ -6,9 +6,11 @@ when a kind is known, `too_slow` who leaves. Here it is carried out.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from controller.frozen import dataclass
 from controller.policy.sharing import (
     SECOND,
     GroupSupply,
@@ -89,7 +91,7 @@ class _Job:
         return start + round(left * self.spec.kind.law.cycle * SECOND)
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class _Entry:
     """A group that is open: as the policy sees it, and as it runs."""
 

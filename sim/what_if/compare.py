@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from math import isfinite, nan
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from controller.frozen import dataclass
 from sim import quotas
 from sim.engine import Result
 from sim.experiments.estimate import Estimate
@@ -111,7 +113,7 @@ class Arm:
     columns: Columns
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class Comparison:
     """Result of a comparison; ``notes``: whatever a reader has to know to believe the figures."""
 

@@ -145,7 +145,7 @@ class Text:
             self._mutable += isinstance(value, list)
             return "[" + ",".join(map(self.of, value)) + "]"
         if dataclasses.is_dataclass(value):
-            self._mutable += not value.__dataclass_params__.frozen
+            self._mutable += type(value).__setattr__ is object.__setattr__
         elif not hasattr(value, "_fields"):
             raise TypeError(f"{kind.__module__}.{kind.__qualname__} has no canonical text: {value!r}")
         if kind.__name__ in self.words.bare:

@@ -6,8 +6,10 @@ its plan was made from.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import dataclasses
+from dataclasses import replace
 
+from controller.frozen import dataclass
 from controller.kube.cache import Key
 from controller.kube.packed import Stored
 from controller.objects import parse_time
@@ -35,7 +37,7 @@ AT_REST = 5.0
 _READ_BY_POOLS = (ADMITTED, COMPLETED, FAILED, TERMINATION)
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class PlannedJob:
     """The part of a job and of its plan, made at ``now`` (s), that pools read.
 

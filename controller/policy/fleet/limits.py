@@ -21,12 +21,14 @@ fewest stops in that hour first, so that whoever asks for many uses up nobody el
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from heapq import heapify, heappop, heappush
 from typing import Protocol
 
+from controller.frozen import dataclass
 from controller.policy.fleet.ebh import DAY, day_start, evidence_threshold, rejection_count
 from controller.policy.fleet.shared_drops import ask, elsewhere, mixes, remember
 from controller.policy.fleet.tables import fair
@@ -91,7 +93,7 @@ class LimitedStops:
     falls: tuple[SharedFall, ...]
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class _Space:
     """A namespace: its jobs, those that run, those that ask to be stopped, and its stops of the last hour."""
 

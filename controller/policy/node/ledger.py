@@ -12,12 +12,13 @@ on what it holds, never on how it came to hold it, so that replicas agree and a 
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
+from controller.frozen import dataclass
 from controller.policy.actor_types import Actor, Reserved
 from controller.policy.node.actor_claims import ActorClaims, Claim
 from controller.policy.node.planned_nodes import remaining_nodes, still_open
@@ -68,7 +69,7 @@ class Bound(NamedTuple):
     actor: int | None = None  # its number, of a rollout actor, which is no member of the gang
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class _Keep:
     """GPUs of one node that are reserved for one gang beyond those its pods have taken."""
 

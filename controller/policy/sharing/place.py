@@ -9,10 +9,12 @@ reservation needs. While an overdue job waits, nobody joins a group that it wait
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 
+from controller.frozen import dataclass
 from controller.policy.sharing.fit import Fit, alone, fit_into
 from controller.policy.sharing.reservation import GroupReservation, reserve
 from controller.policy.sharing.types import (
@@ -120,7 +122,7 @@ def why_not(job: Resident, supply: GroupSupply, settings: SharingSettings) -> st
     return "; ".join(reasons) or "others before it wait for what is free"
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class _Work:
     """The supply that is left while a plan is made.
 

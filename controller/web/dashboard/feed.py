@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 from controller import log, names
@@ -18,6 +19,7 @@ from controller.api import codec, convert
 from controller.api.gpupool import GPUPool
 from controller.api.rule_text import rule_and_modifiers
 from controller.api.status import PoolStatus
+from controller.frozen import dataclass
 from controller.kube import wire
 from controller.kube.cache import key_of
 from controller.kube.client import Api
@@ -100,7 +102,7 @@ class Pool:
         return max(0, (s.capacity or 0) - sum(gpus or 0 for gpus in rest))
 
 
-@dataclass
+@dataclasses.dataclass
 class Feed:
     """The cluster's RLHFJobs and GPUPools as the API server has them now.
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import dataclasses
+
+from controller.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,7 @@ class Prompt:
     predicted: float
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class Response:
     """One copy's response while it is generated. ``generated``: tokens that the client has and keeps."""
 
@@ -41,7 +43,7 @@ class Response:
         return self.prompt.tokens + self.generated
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class ActorReport:
     """One actor's report of one generation, as its sidecar would make it. Times are s of virtual time."""
 
@@ -62,7 +64,7 @@ class ActorReport:
         return self.ended - self.bound
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class GenerationReport:
     """Report of one step's generation. ``seconds``: from its begin to the last response."""
 
