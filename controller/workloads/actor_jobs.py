@@ -18,7 +18,7 @@ from controller.policy.job import ActorSeen
 from controller.policy.types import Problem
 from controller.workloads.kinds import get
 from controller.workloads.pod_trouble import pod_trouble
-from controller.workloads.pods import gpus
+from controller.workloads.pods import gpus, unheard
 from controller.workloads.problems import ProblemError
 from controller.workloads.running import pool_toleration
 from controller.workloads.scheduling import Scheduling, set_scheduling
@@ -255,6 +255,7 @@ def actor_seen(job: Object, pods: Iterable[Object]) -> ActorSeen | None:
         deleting=metadata.get("deletionTimestamp") is not None,
         bound=_bound(mine),
         trouble=next((trouble for pod in mine if (trouble := pod_trouble(pod)) is not None), None),
+        away=any(unheard(pod) for pod in live),
     )
 
 

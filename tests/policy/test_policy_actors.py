@@ -21,6 +21,7 @@ GRACE, TIMEOUT = 5.0, 60.0
 STARTING = Actor(1, "n1", 1, since=100.0)
 RUNNING = replace(STARTING, state=ActorState.RUNNING)
 RECALLED = replace(RUNNING, state=ActorState.RECALLED, for_whom="b/1", until=120.0)
+AWAY = replace(RUNNING, state=ActorState.RECALLED, until=110.0)
 DELETE = (ActorDeletion(1, GRACE),)
 
 
@@ -39,6 +40,10 @@ def planned(*actors: Actor, seen: ActorSeen | None = None, now: float = 110.0, l
         (STARTING, ActorSeen(1, over=True), 110.0, None, False, DELETE, (1,)),
         (RUNNING, None, 110.0, None, False, (), (1,)),  # gone: it gets no second pod
         (RUNNING, ActorSeen(1, over=True, deleting=True), 110.0, None, False, (), (1,)),
+        (RUNNING, ActorSeen(1, away=True), 110.0, AWAY, False, DELETE, (1,)),  # its node is: another starts
+        (STARTING, ActorSeen(1, away=True), 110.0, AWAY, False, DELETE, (1,)),
+        (AWAY, ActorSeen(1, away=True, deleting=True), 110.0, AWAY, False, (), ()),  # its GPUs are held
+        (RECALLED, ActorSeen(1, away=True), 110.0, RECALLED, False, (), ()),
         (RECALLED, ActorSeen(1, ready=True), 119.0, RECALLED, False, (), ()),
         (RECALLED, ActorSeen(1, ready=True), 120.0, RECALLED, False, DELETE, ()),
         (RECALLED, ActorSeen(1, ready=True, deleting=True), 120.0, RECALLED, False, (), ()),

@@ -234,6 +234,12 @@ TROUBLE = PodTrouble("p", exit_code=1, message="no such weights")
         (ENTRY, (ActorSeen(0),), 1500.0, "its pod had no node within 600 s"),
         (ENTRY, (), 1500.0, "its Job could not be made within 600 s"),
         (replace(ENTRY, state=ActorState.RUNNING), (), NOW, "its Job and pod are gone"),
+        (
+            replace(ENTRY, state=ActorState.RUNNING),
+            (ActorSeen(0, bound=905.0, away=True),),
+            NOW,
+            "the node is down, or cut off from the cluster",
+        ),
     ],
 )
 def test_an_actor_that_fails_is_counted_and_told_once(

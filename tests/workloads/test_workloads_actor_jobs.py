@@ -193,6 +193,13 @@ def test_how_its_job_is_seen(status: dict[str, Any], pods: list[dict[str, Any]],
     assert actor_seen({"metadata": {"name": "j", "uid": "job-uid"}}, pods) is None
 
 
+def test_that_its_node_is_not_heard_of_is_seen() -> None:
+    lost = pod("Running")
+    lost["status"]["conditions"].append({"type": "ContainersReady", "status": "True"})
+    metadata = {"name": "j", "uid": "job-uid", "labels": {names.LABEL_ACTOR: "7"}}
+    assert actor_seen({"metadata": metadata}, [lost]) == ActorSeen(7, away=True)
+
+
 def test_how_its_pod_ended_is_seen() -> None:
     ended = pod("Failed")
     state = {"terminated": {"exitCode": 3, "message": "no such weights"}}

@@ -27,6 +27,7 @@ class ActorSeen:
         deleting: its deletion was asked for.
         bound: when its pod got its node (s); None: it has none yet.
         trouble: why its pod does not run, or how a container of it last ended; None: neither.
+        away: the kubelet of its pod's node is not heard of.
     """
 
     number: int
@@ -35,6 +36,7 @@ class ActorSeen:
     deleting: bool = False
     bound: float | None = None
     trouble: PodTrouble | None = None
+    away: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,11 @@ def plan_actors(
             actor = replace(actor, state=ActorState.RECALLED, until=now)
         elif actor.state is ActorState.STARTING and job.ready:
             actor = replace(actor, state=ActorState.RUNNING)
+        if job.away and actor.stays and not goes:
+            # Nothing ends its pod while the node is away: another is to start elsewhere meanwhile.
+            why = "the node is down, or cut off from the cluster"
+            failed.append(ActorFailure(actor.number, actor.node, why))
+            actor = replace(actor, state=ActorState.RECALLED, until=now)
         due = goes or (actor.until is not None and actor.until <= now)
         if due and not job.deleting:
             delete.append(ActorDeletion(actor.number, grace))
