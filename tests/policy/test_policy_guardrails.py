@@ -13,6 +13,7 @@ from controller.policy import decision_log
 from controller.policy.job import conditions as c
 from controller.policy.job import guardrails as job_guardrails
 from controller.policy.job import plan as job_plan
+from controller.policy.job.marks import Mark, health
 from controller.policy.job.plan import plan_job
 from controller.policy.job.record import Guard, RuleRecord
 from controller.policy.job.types import (
@@ -243,6 +244,33 @@ def test_a_guardrail_that_is_not_exported_is_told_and_stops_nothing() -> None:
     )
     w.settle()
     assert record(w).decision is None
+
+
+@pytest.mark.parametrize("left", [(), (float("nan"),) * 5])
+def test_a_guardrail_whose_evals_come_no_more_is_not_said_to_hold(left: tuple[float, ...]) -> None:
+    w = world(replace(SAFETY, index=1))
+    safety = [0.9, 0.9]
+    evals(w, [1, 2, 3, 4], safety=[*safety, *left[:2]])
+    assert record(w).condition(c.GUARDRAILS).status  # it may come a little later than the Primary metric's
+    evals(w, [1, 2, 3, 4, 5], safety=[*safety, *left[:3]])
+    held = record(w).condition(c.GUARDRAILS)
+    assert (held.status, held.reason) == (False, "NoNewEvals")
+    assert held.message == (
+        "spec.metrics[1]: no eval of guardrail 'safety' that counts has come since step 20, in 3 and more of "
+        "'gold': it stops nothing"
+    )
+    (found,) = health(record(w), w.now)
+    assert (found.mark, found.reason, found.warning) == (Mark.BLIND, "GuardrailNotJudged", False)
+    assert found.cure().filled("a", "ns", "p", "", found.message).command == (
+        "kubectl logs -n ns -l evalstop.dev/job=a"
+    )
+    (found,) = health(record(w), w.now + record(w).first_eval)
+    assert found.warning
+    told = record(w).conditions
+    evals(w, [1, 2, 3, 4, 5, 6], safety=[*safety, *left[:4]])
+    assert record(w).condition(c.GUARDRAILS) in told, "it is told once"
+    evals(w, [1, 2, 3, 4, 5, 6, 7], safety=[*safety, *[float("nan")] * 4, 0.9])
+    assert record(w).condition(c.GUARDRAILS).status, "a scorer that is back is judged again"
 
 
 @pytest.mark.parametrize(

@@ -250,6 +250,7 @@ BY_MESSAGE = (
     (frozenset({"NoEvalsYet"}), TWO_VALUES, "SeveralSeries"),
     (frozenset({"NoEvalsYet"}), "can be used so far", "EvalsUnusable"),
     (frozenset({"ExitCode"}), "exit code 137", "Killed"),
+    (frozenset({"GuardrailNotJudged"}), "that counts has come", "GuardrailOverdue"),
     (frozenset({"GuardrailNotJudged"}), "no eval of guardrail", "GuardrailMissing"),
     (frozenset({"GangGPUsMismatch"}), ": 0 in all", "GPUsMissing"),
     (frozenset({"RunTooShort"}), "spec.modifiers[", "ModifierTooLong"),
@@ -673,6 +674,11 @@ CURES: dict[str, Cure] = {
         _json(_set("/spec/modifiers/<modifier_index>/<modifier>/<parameter>", "<evals>")),
     ),
     "GuardrailNotJudged": Cure("have the trainer export what the guardrail's rule looks at", _DOCTOR),
+    "GuardrailOverdue": Cure(
+        "see whether the guardrail's scorer runs: its score is to come with each eval of the Primary metric, "
+        "and NaN does not count",
+        _LOGS,
+    ),
     "GuardrailMissing": Cure(
         "have the trainer export it, name a metric that the message lists, or take the guardrail out by this",
         _json('{"op":"remove","path":"/spec/metrics/<metric_index>"}'),

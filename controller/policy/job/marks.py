@@ -143,6 +143,7 @@ LACKS = frozenset(
 _UNSAFE = (c.SECURED, c.RETAINED, c.CLAIMED, c.PINNED)
 # Why the pool is not asked to stop a run, where its mode allows it.
 _NOT_STOPPED = frozenset({"NoVerifiableCheckpoint", "PageWithoutIdentity", "StartUnknown", "StepsDisagree"})
+_UNGUARDED = frozenset({"NotJudged", "NoEvalsYet", "NoNewEvals"})  # of condition GuardrailsHolding
 _NO_PODS = "NoPods"  # of condition MetricsAvailable: there is no pod to read
 _UNREAD = frozenset({"MetricsNotRead", "NoFreshScrape", "VerdictOutdated", "PageWithoutIdentity"})
 
@@ -360,7 +361,7 @@ def _watching(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[F
     elif read is not None and not read.status and not off and not _without_evals(record):
         since = max(read.since, begun)
         certain = key_of(read.reason, read.message) in CERTAIN_UNWATCHED
-        wait = _pods_away(record, begun) if read.reason == _NO_PODS else record.first_eval
+        wait = _evals_away(record, begun) if read.reason == _NO_PODS else record.first_eval
         due = since if certain else since + wait
         yield Finding(Mark.UNWATCHED, read.reason, read.message, since, due)
     elif read is not None and read.status and read.reason == c.NOT_FINITE:
@@ -386,9 +387,10 @@ def _watching(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[F
     if (unable := _asked(conditions.get(c.ABLE))) is not None:
         yield _of(Mark.BLIND, unable, 0.0 if _certain(record, unable) else record.first_eval)
     guards = conditions.get(c.GUARDRAILS)
-    if guards is not None and not guards.status and guards.reason in ("NotJudged", "NoEvalsYet"):
+    if guards is not None and not guards.status and guards.reason in _UNGUARDED:
         since = max(guards.since, begun)
-        yield Finding(Mark.BLIND, "GuardrailNotJudged", guards.message, since, since + record.first_eval)
+        wait = _evals_away(record, begun) if guards.reason == "NoNewEvals" else record.first_eval
+        yield Finding(Mark.BLIND, "GuardrailNotJudged", guards.message, since, since + wait)
     decision, target = record.decision, conditions.get(c.TERMINATION)
     asked = _asked(target)
     enforced = asked is not None and asked.reason in _NOT_STOPPED  # said in mode Enforce alone
@@ -408,9 +410,9 @@ def _without_evals(record: JobRecord) -> bool:
     return record.pod_trouble is not None or residency.waits(record) is not None
 
 
-def _pods_away(record: JobRecord, begun: float) -> float:
-    """Return for how long (s) a run may have no pod to read: once its evals tell how often they come, for as
-    long as evals may be away. A trainer that has not begun may take as long as its first eval."""
+def _evals_away(record: JobRecord, begun: float) -> float:
+    """Return for how long (s) evals may be away, once they tell how often they come. A trainer that has not
+    begun may take as long as its first eval."""
     due = record.evals_due
     if due is None or due.interval is None or due.since < begun or not record.evals_seen:
         return record.first_eval

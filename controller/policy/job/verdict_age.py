@@ -11,7 +11,7 @@ from __future__ import annotations
 from controller.policy.job import conditions as c
 from controller.policy.job import score_unit
 from controller.policy.job.context import PlanContext
-from controller.policy.job.record import Guard
+from controller.policy.job.record import Guard, JobRecord
 from controller.policy.job.types import ScrapeView
 from controller.policy.types import Attempt, Problem
 
@@ -65,6 +65,11 @@ def _nothing_of(number: int, newest: Attempt, scrape: ScrapeView) -> str:
             f"expected '{number}-<life>', with the number of run.json"
         )
     return f"nothing was read of attempt {number} yet"
+
+
+def is_overdue(guard: Guard, record: JobRecord) -> bool:
+    """Return whether the Primary metric's evals went on without the guardrail's, in whichever process."""
+    return sum(1 for point in record.evals if point.step > guard.step) >= GUARD_LATE
 
 
 def _guard_problem(context: PlanContext, guard: Guard) -> Problem | None:

@@ -259,6 +259,8 @@ def _show_guardrails(context: PlanContext, use: RuleInUse) -> None:
         context.conditions.set(c.GUARDRAILS, False, "Failing", message, warning=True)
     elif missing:
         context.conditions.set(c.GUARDRAILS, False, "NoEvalsYet", _missing_text(context, missing))
+    elif overdue := [g for g in guards.values() if verdict_age.is_overdue(g, context.record)]:
+        context.conditions.set(c.GUARDRAILS, False, "NoNewEvals", _overdue_text(context, overdue))
     elif blind := [g for g in guards.values() if g.verdict is None or g.verdict.reason in BLIND]:
         message = "; ".join(_blind_text(g, use.guards.get(g.metric)) for g in blind)
         context.conditions.set(c.GUARDRAILS, False, "NotJudged", message)
@@ -280,6 +282,20 @@ def _missing_text(context: PlanContext, missing: list[str]) -> str:
     close = nearest(missing[0], others)
     text += f"; others on its page: {', '.join(others)}" if others else ""
     return f"{text}; {did_you_mean(close)}" if close else text
+
+
+def _overdue_text(context: PlanContext, overdue: list[Guard]) -> str:
+    """Return that evals of guardrails come no more. The message stays while no more is known."""
+    where = {guard.metric: guard.index for guard in context.desired.guardrails}
+    told = []
+    for guard in overdue:
+        index = where.get(guard.metric)
+        told.append(
+            ("" if index is None else f"spec.metrics[{index}]: ")
+            + f"no eval of guardrail {guard.metric!r} that counts has come since step {guard.step}, in "
+            f"{verdict_age.GUARD_LATE} and more of {context.desired.metric!r}: it stops nothing"
+        )
+    return "; ".join(told)
 
 
 def _blind_text(guard: Guard, own: RuleInUse | None) -> str:
