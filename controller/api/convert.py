@@ -26,7 +26,15 @@ from controller.api.sharing_terms import residency_terms, sharing_problem
 from controller.api.status import PoolStatus
 from controller.api.storage import Layout
 from controller.policy.actor_types import Lending, Reserved, RolloutTerms
-from controller.policy.job import Desired, Guardrail, ProxyMetric, ResumeRequest, RunState, Speaker
+from controller.policy.job import (
+    DURATION_MISSING,
+    Desired,
+    Guardrail,
+    ProxyMetric,
+    ResumeRequest,
+    RunState,
+    Speaker,
+)
 from controller.policy.params import ParamError
 from controller.policy.pool import Handover
 from controller.policy.queueing import MAX_WAIT, Srtf, make_policy
@@ -360,7 +368,7 @@ def _policy_problem(spec: RLHFJobSpec, pool: GPUPool | None) -> Problem | None:
     if pool is None or policy(pool).name != Srtf.name or spec.expected_duration_seconds is not None:
         return None
     return Problem(
-        "DurationMissing",
+        DURATION_MISSING,
         f"spec.expectedDurationSeconds: not set, and GPUPool {spec.pool!r} queues by {Srtf.name}, which goes "
         "by it: state how many seconds the run is expected to take, or use a pool with srtfEst, which "
         "estimates it",

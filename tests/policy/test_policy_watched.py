@@ -9,7 +9,8 @@ import pytest
 
 from controller.policy.job import conditions as c
 from controller.policy.job.types import Guardrail, RunState, StartWorkload, SuspendWorkload
-from controller.policy.types import Mode, PolicySpec, Problem
+from controller.policy.pool import job_outcomes
+from controller.policy.types import Mode, PolicySpec, Preemption, Problem
 from tests.support.policy_world import PolicyWorld
 
 RISE, FALL = (0.1, 0.3, 0.5), (0.45, 0.4, 0.35)
@@ -17,7 +18,6 @@ PROBLEMS = [
     Problem("PriorityTooHigh", "spec.priority: 9 is above the ceiling"),
     Problem("PoolNotUsable", "spec.pool: GPUPool 'p' admits nobody: spec.queuePolicy.xyz: no such field"),
     Problem("PoolNotFound", "spec.pool: there is no GPUPool 'p'"),
-    Problem("DurationMissing", "spec.expectedDurationSeconds: not set"),
 ]
 
 
@@ -123,3 +123,29 @@ def test_what_cannot_be_read_is_not_said_to_be() -> None:
     job.wish(metric="", problem=Problem("InvalidSpec", "spec.metrics: missing"))
     world.step("ns/a")
     assert not told(world, c.METRICS).status
+
+
+def test_a_run_whose_pool_begins_to_ask_for_its_duration_is_not_refused() -> None:
+    world = running()
+    job = world.jobs["ns/a"]
+    missing = Problem("DurationMissing", "spec.expectedDurationSeconds: not set")
+    job.wish(problem=missing)
+    world.scores("ns/a", *RISE)
+    world.settle()
+    accepted = told(world, c.ACCEPTED)
+    assert (accepted.status, accepted.reason) == (True, "Valid")
+    assert missing.message in accepted.message
+    assert "after the jobs that state theirs" in accepted.message
+    # Preempted, it waits for GPUs, and comes back once some are free.
+    job.record = job_outcomes.preempted(job.record, Preemption("ns/b", "ShorterJobWaits"), world.now)
+    world.settle()
+    world.now += 400.0  # its grace
+    world.settle()
+    assert job.record.admission is not None
+    assert job.record.admission.number == 2
+    # One that never ran is refused.
+    other = world.submit("ns/b", replicas=1, gpus=2)
+    other.wish(problem=missing)
+    world.settle()
+    refused = other.record.condition(c.ACCEPTED)
+    assert (refused.status, refused.reason) == (False, "DurationMissing")

@@ -51,8 +51,8 @@ SHOWS = {
     "actors": "ActorSeen with_recalls with_starts",
     "cures": "BY_MESSAGE CURES Cure GROUP_CURES NEEDS_NOBODY cure_of key_of",
     "conditions": (
-        "conditions ACCEPTED ADMITTED ATTENTION AWAITS_CONTROLLER COMPLETED FAILED MARKED MEMBERS_ENDED"
-        " METRICS RELEASED SCALED TERMINATION Conditions summary"
+        "conditions ACCEPTED ADMITTED ATTENTION AWAITS_CONTROLLER COMPLETED DURATION_MISSING FAILED MARKED"
+        " MEMBERS_ENDED METRICS RELEASED SCALED TERMINATION Conditions summary"
     ),
     "curve": (
         "Bucket Course CurveMark CurvePoint NEW_BASELINE RESUMED STOPPED WOULD_STOP coarser course"

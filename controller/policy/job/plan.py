@@ -162,6 +162,8 @@ def _accept(context: PlanContext, wrong: str | None) -> None:
     nothing else: a job that holds GPUs is read, and its best checkpoint protected, whatever befalls its pool.
     """
     context.problem = context.desired.problem
+    if missing := _may_go_on_without(context):
+        context.problem = None
     if context.problem is None and wrong is not None:
         context.problem = Problem("InvalidStopRule", f"spec.stopRule: {wrong}")
     location_claim.refuse(context)
@@ -170,13 +172,23 @@ def _accept(context: PlanContext, wrong: str | None) -> None:
         context.conditions.set(c.ACCEPTED, False, *context.problem, warning=True)
     else:
         desired = context.desired
-        rest = tuple(filter(None, (desired.note, endings.expiry_note(context))))
+        rest = tuple(filter(None, (missing, desired.note, endings.expiry_note(context))))
         if doubts := scores.doubted_directions(desired):
             message = "; ".join((*doubts, *rest))
             context.conditions.set(c.ACCEPTED, True, c.DIRECTION_DOUBTFUL, message, warning=True)
         else:
             message = "; ".join(("the spec can be carried out", *rest))
             context.conditions.set(c.ACCEPTED, True, "Valid", message)
+
+
+def _may_go_on_without(context: PlanContext) -> str:
+    """Return what its pool's queue policy lacks of a job that was admitted before, as one sentence; "":
+    nothing. A pool whose policy changed does not refuse the runs that it has let in: they come last in the
+    queue."""
+    problem = context.desired.problem
+    if problem is None or problem.reason != c.DURATION_MISSING or not context.record.attempt:
+        return ""
+    return f"{problem.message}; it was admitted before, so it is queued, after the jobs that state theirs"
 
 
 def _stopped_by_user(context: PlanContext) -> bool:
