@@ -383,6 +383,16 @@ def test_a_page_that_the_api_server_does_not_ask_for_is_not_the_trainers_fault(
     assert bool(found.cure.line) == (level is not Level.OK)
 
 
+def test_a_page_on_a_node_that_is_not_ready_is_not_the_trainers_fault() -> None:
+    """The finding on the node says what there is to do; this one sent people to the trainer."""
+    away = [{"type": "Ready", "status": "False"}, {"type": "ContainersReady", "status": "True"}]
+    pod = {"metadata": {"name": "run-0"}, "status": {"phase": "Running", "conditions": away}}
+    error = Refused(503, "ServiceUnavailable", "no route to host")
+    found = checks._unread(job_view.read(w.whole("run", w.running())), pod, 9400, "/metrics", error)
+    assert found.level is Level.NOTE
+    assert found.text == "there is no page to read: the node of pod run-0 is not ready"
+
+
 class Pages:
     """An API server that passes on the pages of pods, by their names; others refuse."""
 

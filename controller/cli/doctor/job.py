@@ -50,6 +50,7 @@ from controller.policy.types import EvalPoint, EvalScale
 from controller.policy.wording import counted, unlabelled
 from controller.workloads import scaled_down
 from controller.workloads.pod_starts import is_starting
+from controller.workloads.pods import unheard
 
 Object = dict[str, Any]
 
@@ -338,6 +339,8 @@ def _unread(job: Reading, obj: Mapping[str, Any], port: int, path: str, error: A
         return _unasked(job, f"http://{address}:{port}{path}", error)
     if why := trouble(obj) or trainer_ended(obj):
         return note("metrics", f"there is no page to read: {why}")
+    if unheard(obj):
+        return note("metrics", f"there is no page to read: the node of pod {pod} is not ready")
     if error.status >= 500 or error.status == 0:
         return wrong(
             "metrics",
