@@ -27,7 +27,6 @@ from controller.api.status import PoolStatus
 from controller.api.storage import Layout
 from controller.policy.actor_types import Lending, Reserved, RolloutTerms
 from controller.policy.job import (
-    DURATION_MISSING,
     Desired,
     Guardrail,
     ProxyMetric,
@@ -368,7 +367,7 @@ def _policy_problem(spec: RLHFJobSpec, pool: GPUPool | None) -> Problem | None:
     if pool is None or policy(pool).name != Srtf.name or spec.expected_duration_seconds is not None:
         return None
     return Problem(
-        DURATION_MISSING,
+        "DurationMissing",
         f"spec.expectedDurationSeconds: not set, and GPUPool {spec.pool!r} queues by {Srtf.name}, which goes "
         "by it: state how many seconds the run is expected to take, or use a pool with srtfEst, which "
         "estimates it",

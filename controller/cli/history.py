@@ -112,16 +112,21 @@ def _same(one: Happened, other: Happened) -> bool:
     return one.message == other.message or (at_once and one.reason != STAGE)
 
 
-def _event(event: dict[str, Any]) -> Happened:
+def last_seen(event: dict[str, Any]) -> float:
+    """Return when an Event was seen last (s since the epoch)."""
     series = event.get("series") or {}
-    when = (
+    return seconds(
         series.get("lastObservedTime")
         or event.get("lastTimestamp")
         or event.get("eventTime")
         or event["metadata"]["creationTimestamp"]
     )
+
+
+def _event(event: dict[str, Any]) -> Happened:
+    series = event.get("series") or {}
     count = int(series.get("count") or event.get("count") or 1)
-    return Happened(seconds(when), str(event.get("reason", "")), str(event.get("message", "")), count)
+    return Happened(last_seen(event), str(event.get("reason", "")), str(event.get("message", "")), count)
 
 
 def _of_status(job: Reading) -> Iterator[Happened]:

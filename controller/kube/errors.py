@@ -69,6 +69,13 @@ class Unavailable(ApiError):
     """No usable answer (429, 5xx, timeout, broken connection): whether the call took effect is unknown."""
 
 
+class WebhookFails(Unavailable):
+    """An admission webhook of somebody's does not answer, so the server makes or changes no such object."""
+
+
+_WEBHOOK = 'failed calling webhook "'  # as apiserver/pkg/admission/plugin/webhook/errors says it
+
+
 _CLASSES: Mapping[int, type[ApiError]] = {400: Refused, 403: Refused, 404: NotFound, 410: Gone, 422: Refused}
 
 
@@ -100,7 +107,7 @@ def from_status(status: int, answer: Any, headers: Mapping[str, str]) -> ApiErro
     if status == 409:
         kind: type[ApiError] = AlreadyExists if reason == "AlreadyExists" else Conflict
     elif status == 429 or status >= 500:
-        kind = Unavailable
+        kind = WebhookFails if _WEBHOOK in message else Unavailable
     else:
         kind = _CLASSES.get(status, ApiError)
     wait = headers.get("Retry-After", "")

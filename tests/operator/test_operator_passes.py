@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from controller.api.convert import StatusError
-from controller.kube.errors import ApiError, Refused, Unavailable
+from controller.kube.errors import ApiError, Refused, Unavailable, from_response
 from controller.kube.versioned import Stale
 from controller.operator.process.metrics import Metrics
 from controller.operator.process.workqueue import WorkQueue
@@ -60,6 +61,11 @@ def unavailable(retry_after: float | None) -> ApiError:
     return error
 
 
+def webhook() -> ApiError:
+    said = 'Internal error occurred: failed calling webhook "w.io": connection refused'
+    return from_response(500, json.dumps({"reason": "InternalError", "message": said}).encode(), {})
+
+
 ENDS: dict[str, tuple[Result | Exception, str, float | None, tuple[str, bool] | None]] = {
     # how it ends: outcome, next pass in s, (why it counts as failing, unexpected)
     "wrote": (Result("wrote", 7.0), "wrote", 7.0, None),
@@ -76,6 +82,7 @@ ENDS: dict[str, tuple[Result | Exception, str, float | None, tuple[str, bool] | 
         RETRY_AFTER_MOST,
         (str(unavailable(900.0)), False),
     ),
+    "webhook": (webhook(), "unavailable", FIRST, (str(webhook()), False)),
     "unreadable": (StatusError("status.x: no"), "failed", FIRST, ("status.x: no", False)),
     "failed": (ZeroDivisionError("of a secret"), "failed", FIRST, ("ZeroDivisionError", True)),
 }
@@ -88,7 +95,8 @@ def test_an_end_is_counted_and_followed_by_the_next_pass(end: str) -> None:
     assert rig.run(ended) == again_in
     assert rig.counted(outcome) == 1
     assert rig.passes.failing() == ([Failing(KEY, 0.0, *failing)] if failing else [])
-    assert rig.reported == (["ZeroDivisionError"] if end == "failed" else [])
+    reported = {"failed": ["ZeroDivisionError"], "webhook": ["WebhookFails"]}
+    assert rig.reported == reported.get(end, [])
 
 
 @pytest.mark.parametrize("end", ["stale", "partly stale", "partly", "refused", "unreadable", "failed"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from controller import log
-from controller.kube.errors import Refused
+from controller.kube.errors import Refused, WebhookFails
 from controller.kube.events import Recorder
 from controller.kube.resources import RLHFJOBS
 from controller.operator.process.workqueue import Locks
@@ -80,9 +80,13 @@ class JobReconciler:
 
     async def report_failure(self, key: JobKey, error: Exception) -> None:
         """Post an Event on a job of which a pass failed as none should; of the error no more than its kind,
-        for what it quotes may be anybody's."""
+        for what it quotes may be anybody's. A webhook that does not answer is told in the API server's
+        words."""
         obj = self._cluster.cache.get(RLHFJOBS, key)
-        if obj is not None:
+        if obj is not None and isinstance(error, WebhookFails):
+            message = f"the API server makes nothing for this job, and it is tried again: {error.message}"
+            await self._recorder.post(obj, "WebhookFails", message, warning=True)
+        elif obj is not None:
             what = type(error).__name__
             message = f"the operator fails at this job ({what}) and tries again; its log has the trace"
             await self._recorder.post(obj, "PassFailed", message, warning=True)

@@ -51,7 +51,7 @@ SHOWS = {
     "actors": "ActorSeen with_recalls with_starts",
     "cures": "BY_MESSAGE CURES Cure GROUP_CURES NEEDS_NOBODY cure_of key_of",
     "conditions": (
-        "conditions ACCEPTED ADMITTED ATTENTION AWAITS_CONTROLLER COMPLETED DURATION_MISSING FAILED MARKED"
+        "conditions ACCEPTED ADMITTED ATTENTION AWAITS_CONTROLLER COMPLETED FAILED MARKED"
         " MEMBERS_ENDED METRICS RELEASED SCALED TERMINATION Conditions summary"
     ),
     "curve": (

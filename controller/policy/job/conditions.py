@@ -34,7 +34,6 @@ SCALED = "ScaledByOthers"  # the same: its workload asks for fewer pods than the
 MEMBERS_ENDED = "MembersEnded"  # reason of Running: some members have ended well, so the gang is never whole
 NOT_FINITE = "ScoresNotFinite"  # reason of MetricsAvailable, which is true: the newest scores are no numbers
 DIRECTION_DOUBTFUL = "DirectionDoubtful"  # reason of Accepted, which is true: a name says otherwise
-DURATION_MISSING = "DurationMissing"  # of Accepted, which is false: its pool's queue policy goes by it
 END_UNKNOWN = "EndUnknown"  # of Failed: nobody saw how it ended, so its user may have it go on
 ORPHANED = "OrphanedPods"  # of Accepted, which is false: pods of an earlier attempt live on
 MODE_OFF = "ModeOff"  # of MetricsAvailable, which is false: nobody reads them, for its spec wants it so
