@@ -43,6 +43,15 @@ def planned(*actors: Actor, seen: ActorSeen | None = None, now: float = 110.0, l
         (RUNNING, ActorSeen(1, away=True), 110.0, AWAY, False, DELETE, (1,)),  # its node is: another starts
         (STARTING, ActorSeen(1, away=True), 110.0, AWAY, False, DELETE, (1,)),
         (AWAY, ActorSeen(1, away=True, deleting=True), 110.0, AWAY, False, (), ()),  # its GPUs are held
+        (
+            RUNNING,
+            ActorSeen(1, away=True, deleting=True),
+            110.0,
+            RUNNING,
+            False,
+            (),
+            (),
+        ),  # it was let go before
         (RECALLED, ActorSeen(1, away=True), 110.0, RECALLED, False, (), ()),
         (RECALLED, ActorSeen(1, ready=True), 119.0, RECALLED, False, (), ()),
         (RECALLED, ActorSeen(1, ready=True), 120.0, RECALLED, False, DELETE, ()),

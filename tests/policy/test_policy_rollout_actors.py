@@ -142,6 +142,17 @@ def test_what_steps_want(view: RolloutView, wants: int, goes: tuple[int, ...]) -
         assert let_go(replace(TERMS, keeps=True), view, actors) == ()
 
 
+@pytest.mark.parametrize(
+    "view",
+    [RolloutView((ActorSeen(0, deleting=True),), planned=PLAN), RolloutView(planned=PLAN, going=(0,))],
+)
+def test_one_that_is_on_its_way_out_makes_no_other_go(view: RolloutView) -> None:
+    """kind: one that was let go on a lost node never ended, and each actor that started in its place was let
+    go at once, one every five seconds."""
+    actors = tuple(Actor(number, "n2", 2) for number in range(3))
+    assert let_go(TERMS, view, actors) == ()
+
+
 def test_an_actor_that_is_let_go_takes_two_writes() -> None:
     actor = replace(ENTRY, state=ActorState.RUNNING, bound=905.0)
     record = settled(replace(RECORD, actors=(actor,)), ActorSeen(0, ready=True, bound=905.0), planned=PLAN)

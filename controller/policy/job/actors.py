@@ -165,7 +165,7 @@ def plan_actors(
             actor = replace(actor, state=ActorState.RECALLED, until=now)
         elif actor.state is ActorState.STARTING and job.ready:
             actor = replace(actor, state=ActorState.RUNNING)
-        if job.away and actor.stays and not goes:
+        if job.away and actor.stays and not (goes or job.deleting):
             # Nothing ends its pod while the node is away: another is to start elsewhere meanwhile.
             why = "the node is down, or cut off from the cluster"
             failed.append(ActorFailure(actor.number, actor.node, why))

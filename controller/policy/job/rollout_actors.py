@@ -118,7 +118,8 @@ def let_go(terms: RolloutTerms, view: RolloutView, actors: Sequence[Actor]) -> t
     found = set(view.released)
     comes = view.ended is None or view.planned.step > view.ended.step
     if comes and not view.generating and not terms.keeps:
-        staying = [actor.number for actor in actors if actor.stays and actor.number not in found]
+        # One that is on its way out already (on a lost node for long) is none of those that are too many.
+        staying = [one.number for one in as_known(actors, view) if one.stays and one.number not in found]
         # Base actors are those that were there first: of them none is let go before its work is done.
         found.update(staying[max(terms.base, view.planned.actors) :])
     return tuple(sorted(found))
