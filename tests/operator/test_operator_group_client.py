@@ -65,3 +65,12 @@ def test_another_certificate_is_not_asked_even_where_a_connection_is_open(tmp_pa
             await ask(Server(server.pod, server.address, "00" * 32))
 
     assert len(asked(tmp_path, play)) == 1
+
+
+def test_what_is_said_of_one_that_cannot_be_reached_names_no_object(tmp_path: Path) -> None:
+    async def play(ask: Ask, server: Server) -> None:
+        with pytest.raises(NoAnswer) as told:
+            await ask(Server(server.pod, "127.0.0.1:1", str(server.fingerprint)))
+        assert str(told.value).startswith("ClientConnectorError: Cannot connect to host 127.0.0.1:1 [")
+
+    asked(tmp_path, play)

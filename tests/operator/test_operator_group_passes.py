@@ -318,6 +318,19 @@ def test_how_a_pod_of_a_group_ends_is_told_to_the_job_that_waits(monkeypatch: py
     assert w.reports.seen(job["metadata"]["uid"], record(job["status"])).trouble == told
 
 
+def test_that_a_node_of_a_group_is_not_heard_of_is_told_to_its_residents(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    w = World(monkeypatch)
+    w.passes(3)
+    away = [{"type": "Ready", "status": "False"}, {"type": "ContainersReady", "status": "True"}]
+    w.changed(PODS, "wg-3-2-0", status={"phase": "Running", "conditions": away})
+    w.passes(1)
+    job = w.the(RLHFJOBS, "math-a")
+    told = w.reports.seen(job["metadata"]["uid"], record(job["status"])).trouble
+    assert (told.pod, told.waits) == ("wg-3-2-0", "NodeNotReady")
+
+
 def test_a_group_that_cannot_start_again_is_told_to_its_residents_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controller.policy.group_types import SILENT, NotReady
-from controller.policy.job import PodTrouble
+from controller.policy.job import PodTrouble, node_away
 from controller.policy.pool.group_plan import (
     IDLE,
     MEASURE,
@@ -334,3 +334,20 @@ def test_a_wait_of_its_pods_is_told_since_its_beginning_and_ends() -> None:
     first = step(BOUND, replace(RUNS, troubles=(waits,))).record
     assert (why(first), first.trouble.since) == ((False, "GroupPodWaits"), 9.0)
     assert step(first, RUNS).record.trouble is None
+
+
+def test_a_node_that_is_not_heard_of_is_told_of_a_group_that_was_ready_too() -> None:
+    """kind: such a group said that turns go on, and its residents said nothing."""
+    lost = replace(RUNS, heard=GRANTS, away=node_away("wg-1-1-0", "n1"))
+    first = step(GRANTED, lost).record
+    assert (why(first), first.trouble.since) == ((False, "NodeNotReady"), 9.0)
+    assert first.condition("Ready").message == (
+        "the node of pod wg-1-1-0 is not ready: n1 is down, or cut off from the cluster"
+    )
+    assert plan_group(first, lost, 1, 70.0).record == first, "it is written once"
+    other = plan_group(first, replace(lost, away=node_away("wg-1-1-1", "n2")), 1, 70.0).record
+    assert (other.trouble.pod, other.trouble.since) == ("wg-1-1-1", 9.0)
+    again = step(other, replace(lost, lost=True)).record
+    assert (again.number, why(again)) == (2, (False, "NodeNotReady")), "its pods end with their node"
+    back = step(first, replace(RUNS, heard=GRANTS)).record
+    assert (back.trouble, why(back)) == (None, (True, "GrantsTurns"))

@@ -16,6 +16,7 @@ from controller.policy.group_types import (
 from controller.policy.job.cures import cure_of
 from controller.policy.job.marks import Mark, health, state_reason
 from controller.policy.job.plan import plan_job
+from controller.policy.job.pod_words import node_away
 from controller.policy.job.record import (
     AdmissionRecord,
     Condition,
@@ -354,6 +355,18 @@ def test_a_resident_tells_how_pods_of_its_group_end_that_does_not_come_up_again(
     assert planned(twice, GroupSeen("wg-3", joined=True)).record.residency == HOME
     gone = planned(twice, GroupSeen("wg-3", gone=True)).record.residency
     assert gone is None or gone.trouble is None, "the next group has done nothing"
+
+
+def test_a_resident_tells_that_a_node_of_its_group_is_not_heard_of() -> None:
+    """kind: it ran on in silence, on a group whose node was gone."""
+    lost = GroupSeen("wg-3", joined=True, trouble=replace(node_away("wg-3-1-0", "n1"), since=NOW - 90.0))
+    record = planned(RECORD, lost).record
+    (one,) = (one for one in health(record, NOW) if one.mark is Mark.STUCK)
+    assert (one.reason, one.due, one.warning) == ("NodeNotReady", NOW - 30.0, True)
+    cure = one.cure().filled("a", "ns", "gold", "", one.message)
+    assert cure.command == "kubectl describe node n1"
+    assert not any(one.mark is Mark.UNWATCHED for one in health(record, NOW))
+    assert planned(record, GroupSeen("wg-3", joined=True)).record.residency == HOME
 
 
 def test_the_ends_of_a_groups_pods_are_told_on_in_the_queue_and_in_the_next_group() -> None:

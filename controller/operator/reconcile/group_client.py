@@ -6,6 +6,7 @@ Nothing here decides; what is not answered is asked again in a later pass.
 from __future__ import annotations
 
 import json
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +83,9 @@ class GroupClient:
             ) as answer:
                 text = await body_of(answer, MOST)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise NoAnswer(f"{type(error).__name__}: {shown(str(error), 200)}") from None
+            # aiohttp puts the pinned certificate into it, as an object at an address.
+            words = re.sub(r" ssl:<[^>]*>", "", str(error))
+            raise NoAnswer(f"{type(error).__name__}: {shown(words, 200)}") from None
         return report_of(answer.status, text)
 
     async def close(self) -> None:

@@ -33,7 +33,7 @@ from controller.operator.state.cluster import ClusterState
 from controller.operator.state.groups import Groups, lost_turns
 from controller.operator.state.ownership import controlled_by, generation
 from controller.policy.group_types import GROUPS_NAMESPACE, group_key
-from controller.policy.job import PodTrouble, ResidencyRecord, residency
+from controller.policy.job import PodTrouble, ResidencyRecord, node_away, residency
 from controller.policy.pool import (
     Errand,
     GroupHeard,
@@ -51,6 +51,7 @@ from controller.steps.groups import AdmittedGroup, GroupDirectory, GroupPod
 from controller.web.group_report import GroupReport
 from controller.workloads.group_jobs import GroupPods, GroupSettings, build_group, group_job_name, group_pods
 from controller.workloads.pod_trouble import pod_trouble
+from controller.workloads.pods import pod_view
 from controller.workloads.problems import ProblemError
 
 _logger = log.get("evalstop.group")
@@ -205,6 +206,7 @@ class GroupReconciler:
             self._groups.unanswered(name, record),
             self._groups.problem(name),
             _troubles(pods, starts.get(record.number)),
+            _away(pods),
         )
 
     def _wanted(self, name: str) -> dict[str, GroupResident]:
@@ -374,6 +376,12 @@ def _troubles(pods: list[Object], job: Object | None) -> tuple[PodTrouble, ...]:
         if uid is not None and controlled_by(pod, uid) and not pod["metadata"].get("deletionTimestamp")
     )
     return tuple(found for found in mine if found is not None)
+
+
+def _away(pods: list[Object]) -> PodTrouble | None:
+    """Return the first of a group's pods, by name, whose node is not heard of; None: there is none."""
+    lost = (view for view in map(pod_view, pods) if view.unheard)
+    return min((node_away(view.name, view.node) for view in lost), key=lambda one: one.pod, default=None)
 
 
 def heard_of(report: GroupReport | None) -> GroupHeard | None:

@@ -276,7 +276,7 @@ class Groups:
             problem=self.problem(known.group),
             profiled=kind in self._profiles or known.profiled,
             loses=loses,
-            trouble=group.trouble if group.ready_at is None else None,
+            trouble=group.trouble,
             unready=unready(group),
         )
 

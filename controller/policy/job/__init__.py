@@ -72,12 +72,12 @@ SHOWS = {
     "outcome": "Tally beaten_by shadow_record tally was_right were_right",
     "peers": "peers PeerCurve standings",
     "plan": "plan_job",
-    "pod_words": "pod_sentence",
+    "pod_words": "node_away pod_sentence",
     "pin_method": "is_linked",
     "preemption": "preemption",
     "record": (
         "AdmissionRecord Best Condition ConditionList CURVE_BUCKETS Decision EvalCurve FIRST_EVAL FileOwner "
-        "FoundLayout GUARDS_MAX Guard JobRecord LAST_WORDS NO_SCHEDULER "
+        "FoundLayout GUARDS_MAX Guard JobRecord LAST_WORDS NO_SCHEDULER NODE_NOT_READY "
         "Operation Outcome PINS_MAX PastGrades PodTrouble ProtectedCheckpoint "
         "READINGS_KEPT RefusalRecord ResidencyRecord RuleRecord RunFile StopOutcome"
     ),

@@ -317,6 +317,10 @@ def _pods_of_group(record: JobRecord) -> Iterator[Finding]:
     if found is None or record.finished is not None:
         return
     trouble, told = found
+    if trouble.waits == NODE_NOT_READY:
+        due = trouble.since + min(NODE_AWAY_AFTER, record.first_eval)
+        yield Finding(Mark.STUCK, *told, trouble.since, due)
+        return
     if trouble.exit_code is None:
         due = trouble.since + min(START_AFTER, record.first_eval)
         yield Finding(Mark.NOT_STARTING, *told, trouble.since, due)
@@ -407,7 +411,9 @@ def _watching(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[F
 
 def _without_evals(record: JobRecord) -> bool:
     """Return whether another mark says why no eval can come: its pods do not run, or its group does not."""
-    return record.pod_trouble is not None or residency.waits(record) is not None
+    found = residency.group_trouble(record)
+    away = found is not None and found[0].waits == NODE_NOT_READY
+    return record.pod_trouble is not None or away or residency.waits(record) is not None
 
 
 def _evals_away(record: JobRecord, begun: float) -> float:

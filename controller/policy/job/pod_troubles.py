@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from controller.policy.job import starvation
 from controller.policy.job.context import PlanContext
-from controller.policy.job.pod_words import pod_sentence
-from controller.policy.job.record import FAILED_CREATE, NO_SCHEDULER, NODE_NOT_READY, JobRecord, PodTrouble
+from controller.policy.job.pod_words import node_away, pod_sentence
+from controller.policy.job.record import FAILED_CREATE, NO_SCHEDULER, JobRecord, PodTrouble
 from controller.policy.job.types import PodView
 from controller.policy.types import Mode
 
@@ -74,8 +74,7 @@ def _unheard(context: PlanContext, pods: Sequence[PodView]) -> Iterator[PodTroub
     ready = sum(1 for pod in pods if pod.ready and not pod.terminal)
     for pod in pods:
         if pod.unheard and (pod.deleting_since is None or ready < context.desired.replicas):
-            message = f"{pod.node} is down, or cut off from the cluster"
-            yield PodTrouble(pod.name, waits=NODE_NOT_READY, message=message)
+            yield node_away(pod.name, pod.node)
 
 
 def _unscheduled(context: PlanContext, pod: PodView) -> PodTrouble | None:

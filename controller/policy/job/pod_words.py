@@ -5,6 +5,11 @@ from __future__ import annotations
 from controller.policy.job.record import FAILED_CREATE, NO_SCHEDULER, NODE_NOT_READY, PodTrouble
 
 
+def node_away(pod: str, node: str | None) -> PodTrouble:
+    """Return that the kubelet of a pod's node is not heard of."""
+    return PodTrouble(pod, waits=NODE_NOT_READY, message=f"{node} is down, or cut off from the cluster")
+
+
 def pod_sentence(trouble: PodTrouble) -> str:
     """Return in a sentence how a pod ended, or what it waits for."""
     detail = f": {trouble.message}" if trouble.message else ""

@@ -22,7 +22,7 @@ from controller.policy.group_types import STAYS, MeasuredSlowness, SharedTrainin
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
 from controller.policy.job.pod_words import pod_sentence
-from controller.policy.job.record import JobRecord, PodTrouble, ResidencyRecord
+from controller.policy.job.record import NODE_NOT_READY, JobRecord, PodTrouble, ResidencyRecord
 from controller.policy.job.types import Desired, GroupSeen, Observed, Plan
 from controller.policy.types import Admission, JobState, Problem
 from controller.policy.wording import clock_of, silent_since
@@ -214,6 +214,8 @@ def group_trouble(record: JobRecord) -> tuple[PodTrouble, Problem] | None:
     known = record.residency
     if known is None or known.trouble is None:
         return None
+    if known.trouble.waits == NODE_NOT_READY:
+        return known.trouble, Problem(NODE_NOT_READY, pod_sentence(known.trouble))
     code = POD_WAITS if known.trouble.exit_code is None else CRASHES
     which = f"worker group {known.group}" if known.group else "the worker group that it had"
     return known.trouble, Problem(code, f"{which}: {pod_sentence(known.trouble)}")
@@ -223,7 +225,8 @@ def _with_trouble(entry: ResidencyRecord, seen: GroupSeen) -> ResidencyRecord:
     """Return the entry with what keeps its group from being ready. Each end is counted once, over all groups
     that it was given; one that takes it in, or is ready again, ends that."""
     known, new = entry.trouble, seen.trouble
-    if entry.joined and seen.unready is None:
+    away = new is not None and new.waits == NODE_NOT_READY
+    if entry.joined and seen.unready is None and not away:
         return entry if known is None else replace(entry, trouble=None)
     if new is None:
         return entry

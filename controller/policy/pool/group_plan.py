@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from controller.frozen import dataclass
 from controller.policy.group_types import SILENT, NotReady
-from controller.policy.job import Condition, PodTrouble, pod_sentence, residency
+from controller.policy.job import NODE_NOT_READY, Condition, PodTrouble, pod_sentence, residency
 from controller.policy.pool.group_record import (
     ANSWERS,
     COUNTS,
@@ -85,6 +85,7 @@ class GroupSight:
         unanswered: s, since when questions to it bring no answer; None: the newest did.
         why: the newest brought none; "": it did.
         troubles: of the present start's pods, how each last ended, or what it waits for.
+        away: a pod of any start whose node is not heard of; None: none is.
     """
 
     replicas: int
@@ -102,6 +103,7 @@ class GroupSight:
     unanswered: float | None = None
     why: str = ""
     troubles: tuple[PodTrouble, ...] = ()
+    away: PodTrouble | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +222,16 @@ def _joined(record: GroupRecord, sight: GroupSight, heard: GroupHeard, now: floa
 
 def _troubled(record: GroupRecord, sight: GroupSight, now: float) -> GroupRecord:
     """Return the record with what keeps the group from being ready: each end of a container is counted once,
-    over all starts until one is ready. Later ones need no word: its pods start their containers again."""
+    over all starts until one is ready. Later ones need no word: its pods start their containers again. A
+    node that is not heard of stops one that was ready, too, and no pod of it ends meanwhile."""
     known = record.trouble
+    if sight.away is not None and (known is None or known.exit_code is None):
+        new, lasts = sight.away, known is not None and known.waits == NODE_NOT_READY
+        if known is not None and lasts:
+            return (
+                record if known.pod == new.pod else replace(record, trouble=replace(new, since=known.since))
+            )
+        return replace(record, trouble=replace(new, since=now))
     if record.ready_at is not None:
         return record if known is None else replace(record, trouble=None)
     ended = [one for one in sight.troubles if one.exit_code is not None]
@@ -249,6 +259,8 @@ def _told(record: GroupRecord, sight: GroupSight, generation: int, now: float) -
     """Return the record with its conditions."""
     if record.closing:
         found = False, record.closing, record.closing_message
+    elif record.trouble is not None and record.trouble.waits == NODE_NOT_READY:
+        found = False, NODE_NOT_READY, pod_sentence(record.trouble)
     elif record.ready_at is not None:
         found = True, "GrantsTurns", f"start {record.number} grants turns"
     elif record.trouble is not None and record.number in sight.starts:
