@@ -164,6 +164,8 @@ def test_words_never_overprint_nor_leave_the_picture(narrow: bool) -> None:
     for x, _, words in events:
         assert x >= 0.0
         assert x + LETTER * len(words) <= width + 1, words
+    title = next(t for t in texts(drawn) if t[2].startswith("aaa"))
+    assert title[1] - max(y for _, y, _ in events) >= 11
     for (x, y, words), (other, level, more) in itertools.combinations(events, 2):
         if abs(y - level) < 11:
             assert x + LETTER * len(words) <= other or other + LETTER * len(more) <= x, (words, more)

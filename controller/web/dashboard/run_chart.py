@@ -143,7 +143,7 @@ def curve_svg(curve: RunChart, prefix: str, narrow: bool) -> str:
     events = EventWords(across, width)
     for event in _events(curve):
         events.add(*event)
-    top = 26.0 + events.rows * ROW
+    top = 32.0 + events.rows * ROW  # the panel's title is above it, and the events' words above that
     upper, lower = top, top + (190.0 if narrow else 210.0)
     body = [*_scores(curve, across, Axis(*_limits(curve), lower, upper), prefix)]
     if shares := _shares(curve):
