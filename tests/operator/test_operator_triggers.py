@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import field, fields, make_dataclass, replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 
+from controller.frozen import dataclass
 from controller.kube.cache import Cache
 from controller.operator.process.workqueue import WorkQueue
 from controller.operator.reconcile.triggers import LEARN_DELAY, Triggers
@@ -29,8 +30,12 @@ def unaccounted(view: type) -> set[str]:
 
 def test_each_field_of_a_view_is_named_as_concerning_its_pool_or_not() -> None:
     assert unaccounted(JobView) == set()
-    grown = make_dataclass("Grown", [("mood", str, field(default=""))], bases=(JobView,), frozen=True)
-    assert unaccounted(grown) == {"mood"}
+
+    @dataclass(frozen=True, slots=True)
+    class Grown(JobView):
+        mood: str = ""
+
+    assert unaccounted(Grown) == {"mood"}
 
 
 def job(view: JobView | None, pool: str = "gpus") -> Any:
