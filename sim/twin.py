@@ -18,13 +18,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-
-from controller.frozen import dataclass
 
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]

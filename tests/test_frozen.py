@@ -19,6 +19,10 @@ from hypothesis import strategies as st
 from controller import frozen
 
 ROOT = Path(__file__).resolve().parents[1]
+APART = {
+    ROOT / "controller" / "frozen.py",
+    ROOT / "sim" / "twin.py",
+}  # who knows the truth knows nothing of us
 
 
 def classes(decorated: Callable[[Any], Any]) -> dict[str, Any]:
@@ -205,5 +209,5 @@ def test_there_is_one_way_to_make_them() -> None:
     for part in ("controller", "sim"):
         for file in (ROOT / part).rglob("*.py"):
             text = file.read_text()
-            if asked.search(text) and file != ROOT / "controller" / "frozen.py":
+            if asked.search(text) and file not in APART:
                 assert "from controller.frozen import dataclass\n" in text, file
