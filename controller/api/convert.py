@@ -26,14 +26,7 @@ from controller.api.sharing_terms import residency_terms, sharing_problem
 from controller.api.status import PoolStatus
 from controller.api.storage import Layout
 from controller.policy.actor_types import Lending, Reserved, RolloutTerms
-from controller.policy.job import (
-    Desired,
-    Guardrail,
-    ProxyMetric,
-    ResumeRequest,
-    RunState,
-    Speaker,
-)
+from controller.policy.job import Desired, Guardrail, ProxyMetric, ResumeRequest, RunState, Speaker
 from controller.policy.params import ParamError
 from controller.policy.pool import Handover
 from controller.policy.queueing import MAX_WAIT, Srtf, make_policy

@@ -12,7 +12,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from controller import bounded, names
-from controller.objects import Object, controller_of, controller_reference, is_terminal, parse_time
+from controller.objects import (
+    Object,
+    controller_of,
+    controller_reference,
+    has_condition,
+    is_ready,
+    is_terminal,
+    parse_time,
+)
 from controller.policy.actor_types import Actor
 from controller.policy.job import ActorSeen
 from controller.policy.types import Problem
@@ -246,11 +254,10 @@ def actor_seen(job: Object, pods: Iterable[Object]) -> ActorSeen | None:
         return None
     mine = [pod for pod in pods if (controller_of(pod) or {}).get("uid") == metadata["uid"]]
     live = [pod for pod in mine if not is_terminal(pod)]
-    conditions = get(job, ("status", "conditions")) or ()
-    ended = any(c.get("type") in ("Complete", "Failed") and c.get("status") == "True" for c in conditions)
+    ended = has_condition(job, "Complete", "True") or has_condition(job, "Failed", "True")
     return ActorSeen(
         number,
-        ready=any(_condition(pod, "Ready") is not None for pod in live),
+        ready=any(map(is_ready, live)),
         over=not live and (ended or bool(mine)),
         deleting=metadata.get("deletionTimestamp") is not None,
         bound=_bound(mine),

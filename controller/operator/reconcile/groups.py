@@ -51,7 +51,7 @@ from controller.steps.groups import AdmittedGroup, GroupDirectory, GroupPod
 from controller.web.group_report import GroupReport
 from controller.workloads.group_jobs import GroupPods, GroupSettings, build_group, group_job_name, group_pods
 from controller.workloads.pod_trouble import pod_trouble
-from controller.workloads.pods import pod_view
+from controller.workloads.pods import unheard
 from controller.workloads.problems import ProblemError
 
 _logger = log.get("evalstop.group")
@@ -380,8 +380,8 @@ def _troubles(pods: list[Object], job: Object | None) -> tuple[PodTrouble, ...]:
 
 def _away(pods: list[Object]) -> PodTrouble | None:
     """Return the first of a group's pods, by name, whose node is not heard of; None: there is none."""
-    lost = (view for view in map(pod_view, pods) if view.unheard)
-    return min((node_away(view.name, view.node) for view in lost), key=lambda one: one.pod, default=None)
+    lost = (node_away(pod["metadata"]["name"], pod["spec"].get("nodeName")) for pod in pods if unheard(pod))
+    return min(lost, key=lambda one: one.pod, default=None)
 
 
 def heard_of(report: GroupReport | None) -> GroupHeard | None:

@@ -93,9 +93,7 @@ from controller.policy.wording import did_you_mean, nearest
 _STAY_OUT = (*external_queue.LEFT, c.MEMBERS_ENDED, c.ROLLOUT_STARVED, c.GROUP_LOST, *residency.GIVEN_UP)
 # What a wrong port or address looks like.
 _ELSEWHERE = (ScrapeOutcome.UNREACHABLE, ScrapeOutcome.TIMEOUT, ScrapeOutcome.NOT_PROMETHEUS)
-_OF_ITS_QUEUE = (
-    "DurationMissing"  # reason of what the queue policy of its pool lacks (controller/api/convert.py)
-)
+_OF_ITS_QUEUE = "DurationMissing"  # reason of what its pool's queue policy lacks (controller/api/convert.py)
 
 
 def plan_job(desired: Desired, observed: Observed, record: JobRecord, now: float) -> Plan:
