@@ -70,10 +70,11 @@ class Unavailable(ApiError):
 
 
 class WebhookFails(Unavailable):
-    """An admission webhook of somebody's does not answer, so the server makes or changes no such object."""
+    """A webhook of somebody's does not answer, so the server makes or changes no such object."""
 
 
-_WEBHOOK = 'failed calling webhook "'  # as apiserver/pkg/admission/plugin/webhook/errors says it
+# As apiserver/pkg/admission/plugin/webhook/errors says it, and apiextensions-apiserver of conversions.
+_WEBHOOK = ('failed calling webhook "', "conversion webhook for ")
 
 
 _CLASSES: Mapping[int, type[ApiError]] = {400: Refused, 403: Refused, 404: NotFound, 410: Gone, 422: Refused}
@@ -107,7 +108,7 @@ def from_status(status: int, answer: Any, headers: Mapping[str, str]) -> ApiErro
     if status == 409:
         kind: type[ApiError] = AlreadyExists if reason == "AlreadyExists" else Conflict
     elif status == 429 or status >= 500:
-        kind = WebhookFails if _WEBHOOK in message else Unavailable
+        kind = WebhookFails if any(word in message for word in _WEBHOOK) else Unavailable
     else:
         kind = _CLASSES.get(status, ApiError)
     wait = headers.get("Retry-After", "")

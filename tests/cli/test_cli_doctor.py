@@ -832,22 +832,7 @@ def test_checkpoints_claims_and_access_jobs(clinic: Clinic) -> None:
         "type": "Warning",
     }
     admin.post(f"/api/v1/namespaces/{ns}/events", event)
-    uid = admin.get(f"{w.GROUP}/namespaces/{ns}/rlhfjobs/healthy")["metadata"]["uid"]
-    for name, when in (
-        ("old", "2026-01-01T00:00:00Z"),
-        ("new", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())),
-    ):
-        about = {"kind": "RLHFJob", "namespace": ns, "name": "healthy", "uid": uid}
-        words = {
-            "reason": "WebhookFails",
-            "message": f'failed calling webhook "{name}.io"',
-            "type": "Warning",
-        }
-        known = {"metadata": {"name": f"webhook.{name}", "namespace": ns}, "involvedObject": about}
-        admin.post(f"/api/v1/namespaces/{ns}/events", {**known, **words, "lastTimestamp": when})
     told = clinic.wrong("healthy")
-    assert 'API server: WebhookFails: failed calling webhook "new.io" -> see whether what serves' in told
-    assert "old.io" not in told
     assert f"OutOfSpace: /work: full -> kubectl get pvc -n {ns}" in told
     assert "none is in safety, the best eval is at step 120" in told
     assert "secure of step 120 failed 2 times" in told

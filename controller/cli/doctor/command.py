@@ -168,7 +168,6 @@ async def examine_job(api: CallerApi, name: str) -> list[Finding]:
     from controller.cli.cluster import job as find
     from controller.cli.doctor import job as checks
     from controller.cli.doctor import template
-    from controller.cli.doctor.refusals import refusals
     from controller.cli.job_view import read
 
     job = read(await find(api, name))
@@ -176,7 +175,6 @@ async def examine_job(api: CallerApi, name: str) -> list[Finding]:
         ("operator", checks.operator(api, time.time())),
         ("spec", checks.spec(job, time.time())),
         ("template", template.template(api, job)),
-        ("API server", refusals(api, job)),
         ("pods", checks.pods(api, job)),
         ("metrics", checks.metrics(api, job)),
         ("checkpoints", checks.checkpoints(api, job)),

@@ -14,12 +14,12 @@ from controller.operator.reconcile.planned_job import FullPlan
 from controller.operator.reconcile.scrape_targets import ScrapeTargets
 from controller.operator.reconcile.status_writer import StatusWriter
 from controller.operator.reconcile.triggers import Triggers
-from controller.operator.reconcile.validation import SpecChecks
+from controller.operator.reconcile.validation import SpecChecks, not_let_through
 from controller.operator.state.cluster import ClusterState
 from controller.operator.state.job_snapshot import JobSnapshot
 from controller.operator.state.residents import Residents
 from controller.operator.state.rollout_steps import RolloutSteps
-from controller.policy.job import ReadMetrics
+from controller.policy.job import ForgetAccess, ReadMetrics
 from controller.policy.types import JobKey
 
 _logger = log.get("evalstop.job")
@@ -80,13 +80,9 @@ class JobReconciler:
 
     async def report_failure(self, key: JobKey, error: Exception) -> None:
         """Post an Event on a job of which a pass failed as none should; of the error no more than its kind,
-        for what it quotes may be anybody's. A webhook that does not answer is told in the API server's
-        words."""
+        for what it quotes may be anybody's."""
         obj = self._cluster.cache.get(RLHFJOBS, key)
-        if obj is not None and isinstance(error, WebhookFails):
-            message = f"the API server makes nothing for this job, and it is tried again: {error.message}"
-            await self._recorder.post(obj, "WebhookFails", message, warning=True)
-        elif obj is not None:
+        if obj is not None:
             what = type(error).__name__
             message = f"the operator fails at this job ({what}) and tries again; its log has the trace"
             await self._recorder.post(obj, "PassFailed", message, warning=True)
@@ -119,19 +115,21 @@ class JobReconciler:
         return wrote
 
     async def _carry_out(self, full: FullPlan) -> None:
-        loaded = full.loaded
-        for action in full.plan.actions:
-            if isinstance(action, ReadMetrics):
-                self._targets.read_again(loaded.key)
-                continue
-            try:
-                await self._actions.do(loaded, action)
-            except Refused as error:
-                # The server will say the same again until somebody changes something: say so on the job.
-                message = f"{type(action).__name__}: {error.message}"
-                await self._recorder.post(loaded.obj, "ActionRefused", message, warning=True)
-                raise
-        await self._actions.discard_unreleased(loaded, full.plan.record)
+        loaded, doing = full.loaded, ""
+        try:
+            for action in full.plan.actions:
+                doing = type(action).__name__
+                if isinstance(action, ReadMetrics):
+                    self._targets.read_again(loaded.key)
+                else:
+                    await self._actions.do(loaded, action)
+            doing = ForgetAccess.__name__
+            await self._actions.discard_unreleased(loaded, full.plan.record)
+        except (Refused, WebhookFails) as error:
+            # The server will say the same again until somebody changes something: the next plan tells it.
+            self._cluster.carried_out(loaded, not_let_through(doing, error))
+            raise
+        self._cluster.carried_out(loaded, None)
         for name in self._cluster.access_jobs.foreign(loaded.obj, full.plan.record):
             message = (
                 f"Job {name} says that it carries out what is asked of the checkpoint store, and was not "

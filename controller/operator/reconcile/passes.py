@@ -14,7 +14,7 @@ import structlog
 from controller import log
 from controller.api.convert import StatusError
 from controller.frozen import dataclass
-from controller.kube.errors import ApiError, Unavailable, WebhookFails
+from controller.kube.errors import ApiError, Unavailable
 from controller.kube.versioned import Stale
 from controller.operator.process.metrics import Metrics
 from controller.operator.process.workqueue import WorkQueue
@@ -74,7 +74,7 @@ class Passes:
         monotonic: clock (s).
         stale_again: s after which a pass is made again that found its objects changed; None: after a
             back-off, like one that failed.
-        report: told of a pass that failed as none should, or at an admission webhook that does not answer.
+        report: told of a pass that failed as none should.
         rest: asked after each pass how long (s) its key need not be looked at again.
     """
 
@@ -147,8 +147,6 @@ class Passes:
                 )
         elif isinstance(error, ApiError):
             _logger.warning("pass failed at an API call", error=text, again_in=delay)
-            if isinstance(error, WebhookFails) and self._report is not None:
-                await self._report(key, error)  # it lasts until somebody sees to the webhook
         elif isinstance(error, StatusError):
             _logger.error("status is unreadable; it is left alone", error=text, again_in=delay)
         else:

@@ -17,7 +17,7 @@ from controller.checkpoints.pod_security import RESTRICTED, refusal
 from controller.checkpoints.run_as import USER_REFUSED, run_as
 from controller.kube.cache import Cache
 from controller.kube.client import Api
-from controller.kube.errors import AlreadyExists, NotFound, Refused, Unavailable
+from controller.kube.errors import AlreadyExists, NotFound, Refused, Unavailable, WebhookFails
 from controller.kube.resources import JOBS, PRIORITY_CLASSES
 from controller.kube.trim import Object
 from controller.kube.versioned import Stale
@@ -28,10 +28,12 @@ from controller.operator.state.namespaces import enforced_level
 from controller.operator.state.ownership import child_key, controlled_by, generation, is_ref, leftover
 from controller.operator.state.steps import StepAddress
 from controller.policy.actor_types import Actor
+from controller.policy.job import ACTION_REFUSED, WEBHOOK_FAILS
 from controller.policy.types import Mode, Problem
 from controller.workloads.actor_jobs import Sidecar, actor_template_problem, build_actor, weights_problem
 
 NO_LASTS = 60.0  # s
+WEBHOOK_AWAY = 15.0  # s after which one that did not answer is tried again
 
 
 class SpecChecks:
@@ -66,17 +68,21 @@ class SpecChecks:
             return
         if refused is not None and loaded.desired.problem == refused and not self._due(loaded):
             return
-        problem = await (self._check_ref(loaded) if is_ref(loaded.obj) else self._check_template(loaded))
+        try:
+            problem = await (self._check_ref(loaded) if is_ref(loaded.obj) else self._check_template(loaded))
+        except WebhookFails as error:
+            problem = not_let_through("", error)
         if problem is None:
             self._passed[loaded.key] = stamp
             self._cluster.accept(loaded)
         else:
             self._passed.pop(loaded.key, None)
-            self._cluster.refuse(loaded, problem, NO_LASTS)
+            self._cluster.refuse(loaded, problem, _lasts(problem))
 
     def again_in(self, loaded: JobSnapshot) -> float | None:
         """Return seconds after which a refusal is to be asked about anew; None: there is none."""
-        return NO_LASTS if self._cluster.refused(loaded) is not None else None
+        refused = self._cluster.refused(loaded)
+        return _lasts(refused) if refused is not None else None
 
     def _due(self, loaded: JobSnapshot) -> bool:
         return self._cluster.refusal_expired(loaded)
@@ -193,6 +199,23 @@ class SpecChecks:
             if problem is None and not (_watched(loaded) and _runs(child)):  # it runs as somebody made it
                 problem = await self._check_store(loaded, child)
         return problem
+
+
+def not_let_through(action: str, error: Refused | WebhookFails) -> Problem:
+    """Return why the API server lets an action not through, in its words.
+
+    Args:
+        action: of a plan; "": it is only asked whether it would.
+        error: its answer.
+    """
+    if isinstance(error, Refused):
+        return Problem(ACTION_REFUSED, f"{action}: {error.message}")
+    text = "the API server makes and changes nothing for this job, and it is tried again"
+    return Problem(WEBHOOK_FAILS, f"{text}: {error.message}")
+
+
+def _lasts(problem: Problem) -> float:
+    return WEBHOOK_AWAY if problem.reason == WEBHOOK_FAILS else NO_LASTS
 
 
 async def user_problem(api: Api, loaded: JobSnapshot, pod_template: Mapping[str, Any]) -> Problem | None:

@@ -47,6 +47,7 @@ from controller.operator.state.specs import Specs
 from controller.operator.state.steps import NO_WANTS, StepAddress
 from controller.policy.group_types import GROUPS_NAMESPACE
 from controller.policy.job import (
+    CARRIED_OUT,
     AccessView,
     Desired,
     Direction,
@@ -94,6 +95,7 @@ class ClusterState:
         self._deflater = Deflater()  # of scrapes
         self._unread: set[JobKey] = set()  # of whose page no pass has written yet what it brought
         self._refusals: dict[JobKey, _Refusal] = {}
+        self._carried_out: dict[JobKey, tuple[str, Problem | None]] = {}  # uid, why its last actions were not
         self._former: dict[JobKey, tuple[str, ...]] = {}  # uids of earlier workloads of this job's
         self._revisions: dict[JobKey, int] = {}
         # Pods without our label, by key and uid of the Job that controls them.
@@ -275,6 +277,20 @@ class ClusterState:
         found = self._refusals.get(loaded.key)
         return found is not None and found.until <= self._now()
 
+    def carried_out(self, loaded: JobSnapshot, problem: Problem | None) -> None:
+        """Record whether the job's last actions were let through, for its next plan; ``problem``: why not.
+
+        Of a webhook that goes on failing the first words stay: an error of the network differs each time.
+        """
+        known = self._carried_out.get(loaded.key)
+        if known is None and problem is None and loaded.record.condition(CARRIED_OUT) is None:
+            return  # as nearly always
+        told = loaded.uid, problem
+        if known is not None and (known[0], _subject(known[1])) == (told[0], _subject(problem)):
+            return
+        self._carried_out[loaded.key] = told
+        self.touch(loaded.key)
+
     def unstarted(self, loaded: JobSnapshot, view: AccessView) -> None:
         """Record the failure of an access Job that could not be started."""
         self.access_jobs.unstarted(loaded.key, loaded.uid, view)
@@ -295,6 +311,7 @@ class ClusterState:
         self._scrapes.pop(key, None)
         self._unread.discard(key)
         self._refusals.pop(key, None)
+        self._carried_out.pop(key, None)
         self._revisions.pop(key, None)
         self._specs.forget(key)
         self._curves.forget(key)
@@ -355,6 +372,7 @@ class ClusterState:
             group=self.group_seen(desired.uid, record),
             refused=self._refused(key, desired, record, job, there),
             orphans=self._orphans(obj, pods),
+            **self._carried(key, desired.uid),
         )
         problem = self._problem(desired, obj) or steps.not_served(desired, record, self.steps is not None)
         if problem is None and desired.rollout is not None:
@@ -376,6 +394,12 @@ class ClusterState:
             read.scraping,
             page,
         )
+
+    def _carried(self, key: JobKey, uid: str) -> dict[str, Any]:
+        known = self._carried_out.get(key)
+        if known is None or known[0] != uid:
+            return {}
+        return {"not_carried_out": known[1], "carried_out": known[1] is None}
 
     def as_written(self, loaded: JobSnapshot, record: JobRecord) -> JobSnapshot | None:
         """Return a job as `load` gives it now that ``record`` is its status, without reading that back.
@@ -583,3 +607,7 @@ def _stops(pool: Object | None) -> set[tuple[JobKey, str]]:
     """(job, when it was decided) of each stop that a GPUPool's status tells of."""
     stops = ((pool or {}).get("status") or {}).get("lastHandovers") or ()
     return {(s["source"], s["decidedTime"]) for s in stops}
+
+
+def _subject(problem: Problem | None) -> tuple[str, str] | None:
+    return (problem.reason, problem.message.partition(' Post "')[0]) if problem is not None else None

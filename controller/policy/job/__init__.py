@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from controller.policy.job.gone_copies import *
     from controller.policy.job.lone_peaks import *
     from controller.policy.job.marks import *
+    from controller.policy.job.not_carried_out import *
     from controller.policy.job.outcome import *
     from controller.policy.job.peers import *
     from controller.policy.job.pin_method import *
@@ -51,7 +52,7 @@ SHOWS = {
     "actors": "ActorSeen with_recalls with_starts",
     "cures": "BY_MESSAGE CURES Cure GROUP_CURES NEEDS_NOBODY cure_of key_of",
     "conditions": (
-        "conditions ACCEPTED ADMITTED ATTENTION AWAITS_CONTROLLER COMPLETED FAILED MARKED"
+        "conditions ACCEPTED ADMITTED ATTENTION AWAITS_CONTROLLER CARRIED_OUT COMPLETED FAILED MARKED"
         " MEMBERS_ENDED METRICS RELEASED SCALED TERMINATION Conditions summary"
     ),
     "curve": (
@@ -69,6 +70,7 @@ SHOWS = {
     "lone_peaks": "LonePeak lone_peak",
     "marks": "Finding Mark health state_reason trains",
     "no_eval": "no_eval",
+    "not_carried_out": "ACTION_REFUSED WEBHOOK_FAILS",
     "outcome": "Tally beaten_by shadow_record tally was_right were_right",
     "peers": "peers PeerCurve standings",
     "plan": "plan_job",

@@ -22,6 +22,7 @@ FAILED = "Failed"
 GUARDRAILS = "GuardrailsHolding"  # no rule says that a guardrail metric fell
 DEMOTED = "Demoted"  # it gives way to every job that waits
 ABLE = "RuleCanStop"  # told only while its rule can stop nothing of this run, whatever the scores
+CARRIED_OUT = "ActionsCarriedOut"  # told only while the API server lets one of its actions not through
 ATTENTION = "NeedsAttention"  # somebody is to look at it; its reason is a mark (`health`). Absent: never yet
 
 # Marks that are a state: a run that bears one is not called Running.

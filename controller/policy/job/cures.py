@@ -186,6 +186,7 @@ _OF_THE_CLUSTER = frozenset(
         "StepsNotServed",
         "StoreUnreachable",
         "WaitingForController",
+        "WebhookFails",
     }
 )
 
@@ -672,6 +673,14 @@ CURES: dict[str, Cure] = {
     "ModifierTooLong": Cure(
         "lower what the message names below the evals of a run",
         _json(_set("/spec/modifiers/<modifier_index>/<modifier>/<parameter>", "<evals>")),
+    ),
+    "WebhookFails": Cure(
+        "see whether what serves the webhook that the message names runs (Kueue's controller, say)",
+        "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations",
+    ),
+    "ActionRefused": Cure(
+        "change what the message names: in the spec, the quota or the admission policy",
+        "kubectl describe quota{ns}; kubectl get validatingadmissionpolicybindings",
     ),
     "GuardrailNotJudged": Cure("have the trainer export what the guardrail's rule looks at", _DOCTOR),
     "GuardrailOverdue": Cure(

@@ -15,7 +15,14 @@ from enum import StrEnum
 
 from controller.frozen import dataclass
 from controller.policy.job import conditions as c
-from controller.policy.job import constant_score, ended_early, residency, rollout_health, unread
+from controller.policy.job import (
+    constant_score,
+    ended_early,
+    not_carried_out,
+    residency,
+    rollout_health,
+    unread,
+)
 from controller.policy.job.conditions import AWAITS_CONTROLLER, MEMBERS_ENDED
 from controller.policy.job.cures import CURES, KUEUE, Cure, cure_of, key_of, whose_move
 from controller.policy.job.pod_words import pod_sentence
@@ -230,9 +237,12 @@ def _marks(record: JobRecord) -> Iterator[Finding]:
     failed = conditions.get(c.FAILED)
     over = record.finished is not None and (failed is None or failed.reason != c.END_UNKNOWN)
     if accepted is not None and not accepted.status and not over:
-        yield _of(Mark.REFUSED, accepted)
+        away = accepted.reason == not_carried_out.WEBHOOK_FAILS
+        yield _of(Mark.REFUSED, accepted, not_carried_out.WAIT if away else 0.0)
     elif accepted is not None and accepted.reason == c.DIRECTION_DOUBTFUL and not over:
         yield Finding(Mark.BLIND, accepted.reason, accepted.message, accepted.since, math.inf)
+    if (undone := _asked(conditions.get(c.CARRIED_OUT))) is not None:
+        yield _of(_mark_of_undone(record, conditions), undone, min(not_carried_out.WAIT, record.first_eval))
     yield from _pods(record)
     yield from _pods_of_group(record)
     if trains(record) and (lost := residency.loses_turns(record)) is not None:
@@ -281,6 +291,17 @@ def _ended(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[Find
         yield Finding(Mark.UNWATCHED, read.reason, text, completed.since, completed.since)
     if completed is not None and completed.status and (text := unread.end_unseen(record, completed.since)):
         yield Finding(Mark.UNWATCHED, unread.END_UNSEEN, text, completed.since, completed.since)
+
+
+def _mark_of_undone(record: JobRecord, conditions: dict[str, Condition]) -> Mark:
+    """Return the mark of a job of which an action is not let through: by what it waits for."""
+    if not_carried_out.leaves(record):
+        return Mark.STUCK
+    if record.admission is None and record.finished is None and record.decision is None:
+        return Mark.HELD_UP
+    running = conditions.get(c.RUNNING)
+    starts = trains(record) and (running is None or not running.status)
+    return Mark.NOT_STARTING if starts else Mark.UNSAFE
 
 
 def _pods(record: JobRecord) -> Iterator[Finding]:

@@ -31,6 +31,7 @@ from controller.policy.job import (
     lives,
     location_claim,
     missing_rule,
+    not_carried_out,
     orphans,
     outcome,
     pins,
@@ -115,6 +116,7 @@ def _plan(desired: Desired, observed: Observed, record: JobRecord, now: float) -
     _accept(context, wrong)
     pod_troubles.note(context)
     starvation.note(context)
+    not_carried_out.tell(context)
     access_pod.report_progress(context)
     linked_pins.leave_off(context)
     rollout_actors.carry_out(context)

@@ -442,6 +442,9 @@ class Observed:
     # Why the cluster makes no more pods of the workload, in its words; None: it does, or nobody knows.
     refused: str | None = field(default=None, metadata=WHERE_USED)
     orphans: tuple[OrphanedPod, ...] = field(default=(), metadata=WHERE_USED)
+    # Why the API server let an action of the last plan not through; None: it did, or nobody knows.
+    not_carried_out: Problem | None = field(default=None, metadata=WHERE_USED)
+    carried_out: bool = field(default=False, metadata=WHERE_USED)  # all of the last plan, after one was not
 
 
 class BranchLife(NamedTuple):
