@@ -97,8 +97,8 @@ def test_up_twice_down_twice_and_up_again_with_the_same_data(work: Path) -> None
     lines: list[str] = []
     plane = Plane(work, API_ONLY, lambda line, progress=False: lines.append(line))
     plane.up()
-    first = pid_of(plane, APISERVER)
-    plane.client().post("/api/v1/namespaces", {"metadata": {"name": "kept"}})
+    first, client = pid_of(plane, APISERVER), plane.client()
+    client.post("/api/v1/namespaces", {"metadata": {"name": "kept"}})
     other = Plane(work, API_ONLY, lambda line, progress=False: lines.append(line))
     with other:  # finds it up, and leaves it up
         assert pid_of(other, APISERVER) == first
@@ -115,6 +115,7 @@ def test_up_twice_down_twice_and_up_again_with_the_same_data(work: Path) -> None
         assert plane.url != before or plane.client().succeeds("/readyz")
         assert plane.client().succeeds("/api/v1/namespaces/kept")
         assert str(plane.port) in plane.kubeconfig.read_text()
+        assert plane.client() is plane.client() is not client, "to make one costs more than it asks"
         with pytest.raises(PlaneError, match=r"other options \(controllers, scheduler\) runs in"):
             Plane(work).up()
     plane.up(fresh=True)
@@ -180,10 +181,10 @@ def test_crashes_of_component_and_supervisor_are_told_and_up_mends_them(work: Pa
     plane.up(keep=True)
     assert plane.status().up
 
-    url, pid = plane.url, pid_of(plane, APISERVER)
+    url, pid, client = plane.url, pid_of(plane, APISERVER), plane.client()
     plane.restart(APISERVER)
-    assert (plane.url, pid_of(plane, APISERVER) != pid) == (url, True)
-    assert plane.client().succeeds("/api/v1/namespaces/kept")
+    assert (plane.url, pid_of(plane, APISERVER) != pid, plane.client()) == (url, True, client)
+    client.patch("/api/v1/namespaces/kept", {"metadata": {"labels": {"restarted": "yes"}}})
 
     state = json.loads((work / "run" / "state.json").read_text())
     os.kill(state["supervisor"]["pid"], signal.SIGKILL)

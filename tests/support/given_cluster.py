@@ -43,7 +43,8 @@ class GivenCluster(Plane):
         self.work, self.kubeconfig, self.report = work, path, silent
         self._binaries = dict(binaries)
         self._issued: dict[str, Pair] = {}
-        self._url, self.ca, self._admin = kubeconfigs.embedded(path, work)
+        self._url, self.ca, admin = kubeconfigs.embedded(path, work)
+        self._api = LocalApi(self._url, self.ca, admin)
 
     def _file(self, name: str, data: str) -> Path:
         path = self.work / name
@@ -67,7 +68,7 @@ class GivenCluster(Plane):
         return Status(True, self._url, None, ())
 
     def client(self) -> LocalApi:
-        return LocalApi(self._url, self.ca, self._admin)
+        return self._api
 
     def client_cert(self, user: str, groups: Iterable[str] = ()) -> Pair:
         """A certificate by which the cluster knows ``user`` as a member of ``groups``."""
