@@ -28,15 +28,17 @@ from controller.policy.job.pod_troubles import CALM
 from controller.policy.job.record import (
     NODE_NOT_READY,
     AdmissionRecord,
+    Best,
     Condition,
     Decision,
     JobRecord,
     PodTrouble,
+    ProtectedCheckpoint,
     ResidencyRecord,
     RuleRecord,
 )
 from controller.policy.job.types import PodView, RunState, ScrapeOutcome, ScrapeView
-from controller.policy.types import Mode, Proposal, Verb, Verdict
+from controller.policy.types import Attempt, Mode, Proposal, Verb, Verdict
 from tests.support.covering import covering
 from tests.support.policy_world import PolicyWorld
 
@@ -55,6 +57,7 @@ TRAINS = JobRecord(
     attempt=1, admission=ADMITTED, conditions=(condition(c.ACCEPTED, True, "Valid"), RUNS, READ), evals_seen=5
 )
 STOP = Decision("scan", Mode.ENFORCE, Proposal(60, 30, "Drop", 4.0, 3.0), "scan: 4 of 3", T)
+PINNED = ProtectedCheckpoint(30, 30, "/c/.evalstop/u/1-30", "sha256:ab", T, attempt=Attempt(1, "9f"))
 CRASH = PodTrouble("run-0", exit_code=1, message="CUDA out of memory", count=1, since=T, container="c1")
 
 
@@ -106,6 +109,18 @@ def blind(reason: str) -> RuleRecord:
             bearing(condition(c.TERMINATION, True, "Drop"), decision=STOP),
             "Stuck",
             "NoVerifiableCheckpoint",
+            1800.0,
+        ),
+        (
+            bearing(condition(c.TERMINATION, True, "Drop"), decision=STOP, secured=PINNED),
+            "Stuck",
+            "WaitingForCopy",
+            1800.0,
+        ),
+        (
+            bearing(condition(c.TERMINATION, True, "Drop"), decision=replace(STOP, retained_at=T + 20)),
+            "Stuck",
+            "WaitingForSuspend",
             1800.0,
         ),
         (
@@ -229,6 +244,35 @@ def test_a_run_whose_end_nobody_saw_bears_what_its_spec_is_refused_for() -> None
 def test_a_healthy_job_bears_no_mark(record: JobRecord) -> None:
     assert health(record, LATE) == ()
     assert next_due(record, T) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({}, "until its best checkpoint is retained"),
+        ({"secured": PINNED}, "is retained: step 30 is pinned, and not copied yet"),
+        ({"secured": PINNED, "best": Best(30, 0.9, PINNED.attempt)}, "step 30 is pinned, and not copied yet"),
+        (
+            {"secured": PINNED, "best": Best(50, 0.95, PINNED.attempt)},
+            "pinned and retained: step 50, and step 30 is pinned so far",
+        ),
+        (
+            {"decision": replace(STOP, retained_at=T + 20)},
+            "its best checkpoint is retained; it holds its GPUs until it is suspended",
+        ),
+        (
+            {"decision": replace(STOP, deferred_at=T + 20)},
+            "its best checkpoint is copied after its suspend; it holds its GPUs until it is suspended",
+        ),
+    ],
+)
+def test_a_stop_under_way_says_what_it_waits_for(fields: dict[str, Any], said: str) -> None:
+    """Whatever held it up, it was said to lack a checkpoint, though that was retained long since."""
+    record = bearing(condition(c.TERMINATION, True, "Drop"), **{"decision": STOP, **fields})
+    (found,) = health(record, LATE)
+    assert said in found.message
+    assert found.cure().line
+    assert state_reason(record) == found.reason
 
 
 # What a record may say of each of these; first what is usual.

@@ -186,6 +186,7 @@ _OF_THE_CLUSTER = frozenset(
         "StepsNotServed",
         "StoreUnreachable",
         "WaitingForController",
+        "WaitingForSuspend",
         "WebhookFails",
     }
 )
@@ -787,6 +788,14 @@ CURES: dict[str, Cure] = {
     ),
     "NoVerifiableCheckpoint": Cure("see why no checkpoint is in safety; the run goes on", _DOCTOR),
     # -- stops
+    "WaitingForCopy": Cure(
+        "see how far the access Jobs are that pin and copy it, and what they say",
+        "kubectl get jobs{ns} -l evalstop.dev/job={name}",
+    ),
+    "WaitingForSuspend": Cure(
+        "see whether its Events tell of calls that the API server refuses; it is tried again by itself",
+        "kubectl describe rlhfjob{job}",
+    ),
     "ModeForbids": Cure("let it stop, where the pool's modeCap allows it", "evalstop mode{job} Enforce"),
     "NothingRetained": Cure("go on without a retained checkpoint", "evalstop resume{job} --from latest"),
     "WouldStop": Cure(

@@ -33,11 +33,12 @@ from controller.policy.job.record import (
     QUIET_INTERVALS,
     QUIET_LEAST,
     Condition,
+    Decision,
     JobRecord,
 )
 from controller.policy.job.rule_in_use import disbelieves_errors
 from controller.policy.stopping import noise
-from controller.policy.types import Mode
+from controller.policy.types import Mode, Problem
 
 
 class Mark(StrEnum):
@@ -369,9 +370,26 @@ def _stop(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[Findi
             since = decision.suspended_at
             yield Finding(Mark.STUCK, "PodsStuck", text, since, since + TERMINATE_AFTER)
         else:
-            text = "its stop is decided, and it holds its GPUs until its best checkpoint is retained"
             since = decision.at
-            yield Finding(Mark.STUCK, "NoVerifiableCheckpoint", text, since, since + STOP_AFTER)
+            yield Finding(Mark.STUCK, *_held_by(record, decision), since, since + STOP_AFTER)
+
+
+def _held_by(record: JobRecord, decision: Decision) -> Problem:
+    """Return what a stop that is not suspended yet waits for, as far as the record tells."""
+    if decision.settled_at is not None:
+        done = "retained" if decision.retained_at is not None else "copied after its suspend"
+        text = (
+            f"its stop is decided and its best checkpoint is {done}; it holds its GPUs until it is suspended"
+        )
+        return Problem("WaitingForSuspend", text)
+    holds = "its stop is decided, and it holds its GPUs until its best checkpoint is"
+    pin, best = record.secured, record.best
+    if pin is None:
+        return Problem("NoVerifiableCheckpoint", f"{holds} retained")
+    if best is not None and not pin.stands_for(best):
+        text = f"{holds} pinned and retained: step {best.step}, and step {pin.step} is pinned so far"
+        return Problem("WaitingForCopy", text)
+    return Problem("WaitingForCopy", f"{holds} retained: step {pin.step} is pinned, and not copied yet")
 
 
 def _watching(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[Finding]:

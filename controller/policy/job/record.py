@@ -439,6 +439,11 @@ class Decision:
         """Return whether it held no GPUs when it was stopped: nothing was suspended, and none came free."""
         return self.at == self.suspended_at == self.pods_gone_at
 
+    @property
+    def settled_at(self) -> float | None:
+        """Return when (s) all that the suspend waits for was secured, or given up for now; None: not yet."""
+        return max((t for t in (self.retained_at, self.deferred_at) if t is not None), default=None)
+
     def overtaken_by(self, pin: ProtectedCheckpoint | None) -> bool:
         """Return whether a checkpoint was pinned since: that of a best which came after the decision."""
         return pin is not None and pin.at > self.at

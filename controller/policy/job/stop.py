@@ -26,7 +26,7 @@ from controller.policy.job.types import (
     SuspendWorkload,
     WriteRun,
 )
-from controller.policy.job.withdrawal import USER, settled_at
+from controller.policy.job.withdrawal import USER
 from controller.policy.types import JobState, Mode, Proposal
 
 SAVE_WAIT = 30.0  # s a user's stop waits for the trainer to save its latest state
@@ -80,10 +80,10 @@ def carry_out_stop(context: PlanContext, use: RuleInUse | None) -> Plan:
         started = decision.suspended_at is not None  # by somebody, while its pods were still going
         if started and (amiss := endings.stays_off(context, decision.proposal.reason)) is not None:
             return amiss
-        external_queue.report_stopping(context, settled_at(decision) or decision.at)
+        external_queue.report_stopping(context, decision.settled_at or decision.at)
         return context.plan(JobState.STOPPING)
     if decision.suspended_at is None:
-        if settled_at(decision) is None:
+        if decision.settled_at is None:
             # Somebody else suspended it: what was not copied before is copied now.
             decision = replace(decision, deferred_at=context.now)
         decision = replace(decision, suspended_at=context.now)
@@ -128,7 +128,7 @@ def _before_suspend(context: PlanContext, use: RuleInUse | None) -> Plan | None:
         return context.plan(JobState.STOPPING)
     decision = context.record.decision
     assert decision is not None
-    settled = settled_at(decision)
+    settled = decision.settled_at
     assert settled is not None
     if decision.by == USER:
         if _saves_first(context, decision, settled):

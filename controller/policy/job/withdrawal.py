@@ -174,12 +174,6 @@ def asked_to_stop(context: PlanContext) -> bool:
     return context.record.run.stop and runs(context)
 
 
-def settled_at(decision: Decision) -> float | None:
-    """Return when (s) all that the suspend waits for was secured, or given up for now; None: not yet."""
-    times = [t for t in (decision.retained_at, decision.deferred_at) if t is not None]
-    return max(times, default=None)
-
-
 def _settled_now(decision: Decision, now: float) -> Decision:
     copied, put_off = decision.retained_at, decision.deferred_at
     return replace(
@@ -192,5 +186,5 @@ def _settled_now(decision: Decision, now: float) -> Decision:
 def unsettle(context: PlanContext) -> None:
     """There is a newer best: what was settled for the former one is open again."""
     decision = context.record.decision
-    if decision is not None and settled_at(decision) is not None:
+    if decision is not None and decision.settled_at is not None:
         context.update(decision=replace(decision, retained_at=None, deferred_at=None))
