@@ -111,7 +111,7 @@ def test_where_its_checkpoint_is() -> None:
     assert sentence(other_counter).endswith("its checkpoint: not kept"), "step 40 is another moment there"
     proposal = Proposal(70, "FellBelowBestStretch", 5.0, 3.5, 50)
     stop = Decision("scan", Mode.ENFORCE, proposal, "", 1.0, suspended_at=2.0)
-    assert "evalstop resume run -n team --step 40 goes on" in sentence(replace(record, decision=stop))
+    assert "evalstop resume run -n team --step 40 --yes goes on" in sentence(replace(record, decision=stop))
     assert sentence(replace(record, finished="Completed")).endswith("trainer's own may still be there")
 
 

@@ -66,8 +66,8 @@ def test_a_peak_above_the_best_is_said_to_be_none(halted: Job) -> None:
     peak = replace(gated, record=replace(gated.record, evals=points))
     assert not_counted(peak) == (
         f"not counted: 9 at step {step} is higher than the best: the eval after it lay below half of its "
-        f"rise; its checkpoint: not kept; evalstop resume halted -n a --step {step} goes on from it while "
-        "the trainer's own is there"
+        f"rise; its checkpoint: not kept; evalstop resume halted -n a --step {step} --yes goes on from it "
+        "while the trainer's own is there"
     )
     assert not_counted(replace(peak, desired=halted.desired)) == ""
     waits = replace(peak, record=replace(peak.record, awaiting=Best(step, 9.0)))

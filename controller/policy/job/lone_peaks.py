@@ -168,5 +168,5 @@ def _rescue(record: JobRecord, step: int, job: str) -> str:
     if record.finished is not None:
         return "the trainer's own may still be there"
     if decision is not None and decision.suspended_at is not None:
-        return f"evalstop resume {job} --step {step} goes on from it while the trainer's own is there"
+        return f"evalstop resume {job} --step {step} --yes goes on from it while the trainer's own is there"
     return f"evalstop pin {job} {step} keeps it while the trainer's own is there"
