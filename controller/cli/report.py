@@ -114,7 +114,7 @@ def _of_cluster(subject: str, namespace: str, is_pool: bool, connection: Connect
         return found, pools, near
 
     found, pools, near = cluster.run(work, connection, namespace)
-    return _from_statuses(subject, found, pools, near, now, everywhere=found is None and not namespace)
+    return _from_statuses(subject, found, pools, near, now, namespace if found is None else "")
 
 
 def _from_statuses(
@@ -123,10 +123,10 @@ def _from_statuses(
     pools: list[Object],
     near: list[Object],
     now: float,
-    *,
-    everywhere: bool = True,
+    namespace: str = "",
 ) -> str:
-    """Return the report from objects as the API server has them."""
+    """Return the report from objects as the API server has them. ``namespace``: the one whose jobs are near;
+    "": all are, or it is a job's."""
     from controller.web.dashboard import report as reports
     from controller.web.dashboard.feed import read_job, read_pool
 
@@ -138,12 +138,12 @@ def _from_statuses(
     notes = []
     if pool is None:
         notes.append(f"GPUPool {wanted} cannot be read by you, or is not there.")
-    if not everywhere and found is None:
+    if namespace:
         notes.append("Runs of other namespaces were not asked for.")
     if found is None:
-        unseen = reports.unseen(pool, jobs) if everywhere else 0
+        unseen = reports.unseen(pool, jobs, namespace)
         source = reports.Source(tuple(jobs), "the cluster's statuses", unseen=unseen, notes=tuple(notes))
-        return reports.pool_report(subject, pool, now, source)
+        return reports.pool_report(subject, pool, now, source, namespace)
     job = read_job(found, by_name)
     mine = [back for back in (pool.status.last_handovers if pool else ()) if back.source == job.key]
     decided = job.record.decision.at if job.record.decision is not None else None

@@ -13,7 +13,7 @@ from controller.cli.report import _from_statuses
 from controller.policy import decision_log
 from controller.policy.job import TERMINATION, JobRecord, Observed, Plan
 from controller.policy.job.record import Best, Condition, EvalBaseline, RunProgress
-from controller.policy.types import Attempt
+from controller.policy.types import Attempt, Mode
 from controller.web.dashboard import report
 from controller.web.dashboard.feed import Job, read_job
 from controller.web.dashboard.savings import Saving, expected, savings, shares_run
@@ -88,6 +88,44 @@ def test_a_pools_report_has_stops_savings_outcomes_waits_and_what_it_misses() ->
     fewer = needs_nothing(_from_statuses("research", None, POOLS, [o for o in JOBS if o is not obj], NOW))
     assert "No stop that is known of is missing" in words
     assert "1 stop: the pool tells of it, and no run shows it any more" in fewer
+
+
+def test_a_pools_report_for_one_namespace_agrees_with_itself() -> None:
+    """It told of no stop that is missing beside handovers of runs that no table had."""
+    obj = next(obj for obj in JOBS if obj["metadata"]["name"] == "earlier-1")
+    mine = obj["metadata"]["namespace"]
+    left = [o for o in JOBS if o["metadata"]["namespace"] == mine and o is not obj]
+    words = needs_nothing(_from_statuses("research", None, POOLS, left, NOW, mine))
+    assert "Runs of other namespaces were not asked for" in words
+    assert "1 more, of runs that were deleted or resumed since, is known of by the pool" in words.replace(
+        "1 stop more", "1 more"
+    )
+    assert "1 stop: the pool tells of it, and no run shows it any more" in words
+    handed = words.partition("Who got the GPUs")[2]
+    assert f"{mine}/earlier-1" in handed
+    others = {o["metadata"]["namespace"] for o in JOBS} - {mine}
+    assert not any(f"{other}/earlier" in handed.partition("Who waits")[0] for other in others)
+
+
+def test_the_kept_step_is_that_of_the_checkpoint_that_was_kept() -> None:
+    """Under a guardrail's stop the best rose on until the suspend: the step asked for was never kept."""
+    job = read_job(next(obj for obj in JOBS if obj["metadata"]["name"] == STOPPED[1]), {})
+    record, decision = job.record, job.record.decision
+    assert decision is not None
+    (copy,) = record.retained
+    newer = replace(copy, step=copy.step + 50, best_step=copy.step + 50, at=copy.at + 9)
+    older = replace(copy, step=3, at=decision.at - 100)
+    shadow = replace(decision, mode=Mode.SHADOW)
+    for changed, kept in (
+        (record, copy.step),
+        (replace(record, retained=(copy, newer)), newer.step),
+        (replace(record, retained=(older, copy)), copy.step),
+        (replace(record, retained=(older,), secured=newer), newer.step),
+        (replace(record, retained=(), secured=None), None),
+        (replace(record, decision=shadow), None),
+    ):
+        (stop,) = report._stops([replace(job, record=changed)])
+        assert stop.kept == kept
 
 
 def test_a_jobs_report_has_its_curve_decision_and_ways() -> None:

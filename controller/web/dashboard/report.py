@@ -70,14 +70,18 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """One stop, or would-be stop, as a report shows it."""
+    """One stop, or would-be stop, as a report shows it.
+
+    Attributes:
+        kept: step of the checkpoint that was kept for it; None: none was, as in Shadow.
+    """
 
     job: Job
     at: float
     by: str
     shadow: bool
     step: int
-    best_step: int
+    kept: int | None
     numbers: str
     saving: Saving | None
     outcome: str
@@ -122,8 +126,9 @@ def _held(record: JobRecord) -> str:
     return f"{target.reason}: {target.message}"
 
 
-def pool_report(name: str, pool: Pool | None, now: float, source: Source) -> str:
-    """Return the report on a pool. ``pool``: None: its GPUPool could not be read, or the log has none."""
+def pool_report(name: str, pool: Pool | None, now: float, source: Source, namespace: str = "") -> str:
+    """Return the report on a pool. ``pool``: None: its GPUPool could not be read, or the log has none.
+    ``namespace``: the one whose jobs it is about; "": all."""
     jobs = [*source.jobs, *source.stops]
     records = [job.record for job in jobs]
     stops = _stops(jobs)
@@ -139,21 +144,29 @@ def pool_report(name: str, pool: Pool | None, now: float, source: Source) -> str
         "shadow": shadow_record(records),
         "enforced": tally(records, Mode.ENFORCE),
         "waits": _waits(source.jobs, now),
-        "handovers": _handovers(pool),
+        "handovers": [one for one in _handovers(pool) if _is_of(one[0].source, namespace)],
     }
     return render("report_pool.html", values)
 
 
-def unseen(pool: Pool | None, jobs: Iterable[Job]) -> int:
+def unseen(pool: Pool | None, jobs: Iterable[Job], namespace: str = "") -> int:
     """Return how many stops a pool's status tells of that none of the jobs shows any more: those of jobs that
-    were deleted or resumed since."""
+    were deleted or resumed since. ``namespace``: the one whose jobs were asked for; "": all were."""
     if pool is None:
         return 0
     seen = {(j.key, j.record.decision.at) for j in jobs if j.record.decision is not None}
     recorded = {(back.source, back.decided) for back in pool.status.last_handovers}
     granted = pool.status.stops.granted if pool.status.stops is not None else ()
     recorded |= {(stop.job, stop.at) for stop in granted}
-    return sum(1 for job, at in recorded if not any(job == k and abs(at - a) < 2.0 for k, a in seen))
+    return sum(
+        1
+        for job, at in recorded
+        if _is_of(job, namespace) and not any(job == k and abs(at - a) < 2.0 for k, a in seen)
+    )
+
+
+def _is_of(key: str, namespace: str) -> bool:
+    return not namespace or key.startswith(f"{namespace}/")
 
 
 def _stops(jobs: Sequence[Job]) -> list[Stop]:
@@ -173,13 +186,24 @@ def _stops(jobs: Sequence[Job]) -> list[Stop]:
             by=decision.by,
             shadow=decision.mode is Mode.SHADOW,
             step=decision.proposal.step,
-            best_step=decision.proposal.best_step,
+            kept=_kept(job.record),
             numbers=evidence(job.record, job.desired.direction) or decision.message,
             saving=saving,
             outcome=_outcome(job.record.outcome, decision.at),
             spark=spark,
         )
     return sorted(found.values(), key=lambda one: (-one.at, one.job.key))
+
+
+def _kept(record: JobRecord) -> int | None:
+    """Return the step of the checkpoint that was kept for a stop: of the newest copy made since its decision,
+    for under a guardrail's the Primary metric may have risen on; without one, of the pin."""
+    decision = record.decision
+    if decision is None or decision.mode is Mode.SHADOW:
+        return None
+    copies = [one for one in record.retained if one.at >= decision.at]
+    found = max(copies, key=lambda one: one.at) if copies else record.secured
+    return found.step if found is not None else None
 
 
 def _outcome(found: StopOutcome | None, decided: float) -> str:
