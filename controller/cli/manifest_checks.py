@@ -15,7 +15,7 @@ from controller.api.gpupool import GPUPool
 from controller.checkpoints.access_jobs import access_problem
 from controller.checkpoints.pod_security import refusal
 from controller.checkpoints.run_as import run_as
-from controller.cli import actor_checks, pod_checks, pool_checks, room_checks
+from controller.cli import actor_checks, pod_checks, pool_checks, queue_checks, room_checks
 from controller.cli.cluster import CallerApi, near_namespaces
 from controller.cli.doctor.findings import Finding, as_cure, gather, note, ok, unknown, wrong
 from controller.cli.doctor.template import examined
@@ -195,6 +195,8 @@ async def _job(
         actors = (manifest["spec"].get("rollout") or {}).get("actors") or {}
         found += await gather("gang", _room(api, pool, asked, int(actors.get("max", 0))))
         found += list(unserved(pool))
+        if isinstance(parsed, GPUPool) and not asked.workload_ref:
+            found += await gather("queue", queue_checks.queue(api, parsed, asked))
     found += [wrong("rule", p.message, as_cure(cure_of(p.reason).text)) for p in unable_by_spec(asked)]
     found += [note("rule", text) for text in modifier_notes(asked)]
     found += [note("metric", doubt) for doubt in doubted_directions(asked)]
@@ -397,7 +399,8 @@ async def _ref(
         yield wrong("workload", text, f"kubectl get jobs -n {namespace}")
         return
     parsed = convert.parse_pool(pool) if pool is not None else None
-    scheduling = scheduling_of(parsed if isinstance(parsed, GPUPool) else None)
+    model = parsed if isinstance(parsed, GPUPool) else None
+    scheduling = scheduling_of(model)
     watched = asked.mode is not Mode.ENFORCE
     problem = workloads.ref_problem(manifest, child, scheduling, watched=watched)
     if problem is not None:
@@ -411,5 +414,8 @@ async def _ref(
         yield wrong("workload", problem.message, _in_file(cure))
         return
     yield ok("workload", "its Job is there, with all that EvalStop needs")
+    if model is not None:
+        for one in await gather("queue", queue_checks.queue(api, model, asked, workloads.queue_of(child))):
+            yield one
     for one in examined(child):
         yield one

@@ -48,11 +48,11 @@ def installed_problem(pool: GPUPool, known: Known) -> Problem | None:
 
 def problem(namespace: str, queue: str, gpus: int, pool: GPUPool, known: Known) -> Problem | None:
     """Return why a gang of so many GPUs will not get its turn from LocalQueue ``namespace/queue``; None also
-    while that is not known yet."""
+    while that is not known yet, or as far as those who ask may not read it."""
     found = installed_problem(pool, known)
     if found is not None:
         return found
-    if not all(map(known.listed, (LOCAL_QUEUES, CLUSTER_QUEUES, FLAVORS, ADMISSION_CHECKS))):
+    if not known.listed(LOCAL_QUEUES):
         return None
     local = known.get(LOCAL_QUEUES, f"{namespace}/{queue}")
     if local is None:
@@ -64,6 +64,8 @@ def problem(namespace: str, queue: str, gpus: int, pool: GPUPool, known: Known) 
         )
     if stopped := _stopped(local, f"LocalQueue {namespace}/{queue}", "QueueStopped"):
         return stopped
+    if not all(map(known.listed, (CLUSTER_QUEUES, FLAVORS, ADMISSION_CHECKS))):
+        return None
     name = str(local["spec"].get("clusterQueue") or "")
     cluster = known.get(CLUSTER_QUEUES, name)
     if cluster is None:
