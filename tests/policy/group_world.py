@@ -217,7 +217,7 @@ class GroupWorld(PoolWorld):
                 del self.groups[name]
             elif self.binds and group.unbound:
                 bound = tuple((node, group.gpus) for node in group.nodes)
-                self.groups[name] = replace(group, bound=bound, unbound=0)
+                self.groups[name] = replace(group, bound=bound, unbound=0, ready=True)
         self._note_empty()
 
     def settle(self, most: int = 400) -> bool:
@@ -307,6 +307,7 @@ class GroupWorld(PoolWorld):
                 opening.nodes,
                 unbound=terms.replicas,
                 opened=self.now,
+                ready=False,
             )
             self.namespaces[opening.name] = opening.first.partition("/")[0]
         self.terms = replace(self.terms, next_group=shared.next_group)

@@ -286,6 +286,26 @@ def test_group_whose_pods_find_no_node_in_time_goes_and_its_residents_wait_again
     assert [(c.name, c.reason) for c in plan.sharing.closings] == [("wg-1", "GroupFoundNoNodes")]
 
 
+def test_a_group_that_was_ready_and_lost_a_pod_is_left_to_start_anew() -> None:
+    """The pool's plan may come before the group's own pass: it closed the group at once, as one that had
+    found no nodes, and its residents waited again."""
+    w = GroupWorld(nodes={"n1": 4, "n2": 4}, gang_seconds=30.0)
+    w.share("a/1")
+    w.plan()
+    w.pass_time(100.0)
+    ready = w.groups["wg-1"]
+    assert ready.ready
+    w.groups["wg-1"] = replace(ready, bound=(), unbound=ready.replicas)
+    plan = w.plan()
+    assert (plan.preemptions, plan.sharing.closings) == ((), ())
+    # Its own pass has started it anew: from then on it is to find its nodes in time.
+    w.binds = False
+    w.groups["wg-1"] = replace(w.groups["wg-1"], ready=False, opened=w.now)
+    assert w.plan().wake_at == w.now + 30.0
+    w.pass_time(30.0)
+    assert [(c.name, c.reason) for c in w.plan().sharing.closings] == [("wg-1", "GroupFoundNoNodes")]
+
+
 def test_worker_that_is_not_gone_keeps_its_residency_and_its_job_waits_for_that() -> None:
     w = GroupWorld(nodes={"n1": 4}, max_residents=1)
     w.share("a/1")
@@ -516,6 +536,7 @@ def test_last_that_came_leaves_when_somebody_stays_too_slow() -> None:
     for number in (1, 2):
         w.share(f"a/{number}")
         w.plan()
+    w.pass_time(1.0)  # it is ready
     slow = replace(w.jobs["a/1"].sharing, slowness=MeasuredSlowness(1.3, 1.0, 20))
     w.jobs["a/1"] = replace(w.jobs["a/1"], sharing=slow)
     plan = w.plan()

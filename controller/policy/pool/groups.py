@@ -315,7 +315,7 @@ class Groups:
         for view in self.sharing.groups:
             if view.closing or view.name in closed:
                 continue
-            if view.unbound or not view.ready:
+            if not view.ready:
                 found.append(view.opened + self.sharing.gang_seconds)
             if view.unanswered is not None:
                 found += [view.unanswered + seconds for seconds in (SILENT, self.sharing.gang_seconds)]
@@ -332,8 +332,9 @@ class Groups:
 
 
 def _is_late(view: GroupView, sharing: PoolSharing, now: float) -> bool:
-    waits = view.unbound > 0 or not view.ready
-    return not view.closing and waits and now >= view.opened + sharing.gang_seconds
+    """Return whether a start has not come to be ready in time. One that was ready and lacks a pod is started
+    anew by the group's own pass, which may come after this one."""
+    return not view.closing and not view.ready and now >= view.opened + sharing.gang_seconds
 
 
 def _slowness(job: JobView) -> Slowness:
