@@ -33,7 +33,16 @@ from controller.policy.queueing import MAX_WAIT, Srtf, make_policy
 from controller.policy.rollout import Objective, RolloutSettings, WhenIdle
 from controller.policy.stopping import MODIFIERS, RULES, make_rule
 from controller.policy.stopping.guardrails import shared
-from controller.policy.types import Delegate, Mode, PolicySpec, Problem, Quota, Reservation, cap_mode
+from controller.policy.types import (
+    DURATION_MISSING,
+    Delegate,
+    Mode,
+    PolicySpec,
+    Problem,
+    Quota,
+    Reservation,
+    cap_mode,
+)
 from controller.policy.wording import did_you_mean, nearest
 
 __all__ = [
@@ -360,7 +369,7 @@ def _policy_problem(spec: RLHFJobSpec, pool: GPUPool | None) -> Problem | None:
     if pool is None or policy(pool).name != Srtf.name or spec.expected_duration_seconds is not None:
         return None
     return Problem(
-        "DurationMissing",
+        DURATION_MISSING,
         f"spec.expectedDurationSeconds: not set, and GPUPool {spec.pool!r} queues by {Srtf.name}, which goes "
         "by it: state how many seconds the run is expected to take, or use a pool with srtfEst, which "
         "estimates it",

@@ -33,6 +33,10 @@ def namespace_of(key: JobKey) -> str:
     return key.partition("/")[0]
 
 
+# Why a spec is refused that lacks what its pool's queue policy alone goes by.
+DURATION_MISSING = "DurationMissing"
+
+
 class Problem(NamedTuple):
     """A reason for which something cannot be done or does not count: in CamelCase, as a condition has one,
     and a sentence for people."""

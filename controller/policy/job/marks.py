@@ -35,6 +35,7 @@ from controller.policy.job.record import (
     Condition,
     Decision,
     JobRecord,
+    PodTrouble,
 )
 from controller.policy.job.rule_in_use import disbelieves_errors
 from controller.policy.stopping import noise
@@ -319,8 +320,7 @@ def _pods(record: JobRecord) -> Iterator[Finding]:
     if not trains(record):
         return
     if trouble.waits == NODE_NOT_READY:
-        due = trouble.since + min(NODE_AWAY_AFTER, record.first_eval)
-        yield Finding(Mark.STUCK, trouble.reason, pod_sentence(trouble), trouble.since, due)
+        yield _lost_node(record, trouble, Problem(trouble.reason, pod_sentence(trouble)))
         return
     if trouble.exit_code is None:
         refused = trouble.waits == FAILED_CREATE
@@ -340,8 +340,7 @@ def _pods_of_group(record: JobRecord) -> Iterator[Finding]:
         return
     trouble, told = found
     if trouble.waits == NODE_NOT_READY:
-        due = trouble.since + min(NODE_AWAY_AFTER, record.first_eval)
-        yield Finding(Mark.STUCK, *told, trouble.since, due)
+        yield _lost_node(record, trouble, told)
         return
     if trouble.exit_code is None:
         due = trouble.since + min(START_AFTER, record.first_eval)
@@ -349,6 +348,12 @@ def _pods_of_group(record: JobRecord) -> Iterator[Finding]:
         return
     certain = not record.evals_seen or trouble.count >= CRASHES
     yield Finding(Mark.CRASHING, *told, trouble.since, trouble.since if certain else math.inf)
+
+
+def _lost_node(record: JobRecord, trouble: PodTrouble, told: Problem) -> Finding:
+    """Return that a node under the run, or under its group, is lost."""
+    due = trouble.since + min(NODE_AWAY_AFTER, record.first_eval)
+    return Finding(Mark.STUCK, *told, trouble.since, due)
 
 
 def _stop(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[Finding]:

@@ -83,6 +83,7 @@ from controller.policy.job.types import (
     WriteRun,
 )
 from controller.policy.types import (
+    DURATION_MISSING,
     JobState,
     Mode,
     Problem,
@@ -94,7 +95,6 @@ from controller.policy.wording import did_you_mean, nearest
 _STAY_OUT = (*external_queue.LEFT, c.MEMBERS_ENDED, c.ROLLOUT_STARVED, c.GROUP_LOST, *residency.GIVEN_UP)
 # What a wrong port or address looks like.
 _ELSEWHERE = (ScrapeOutcome.UNREACHABLE, ScrapeOutcome.TIMEOUT, ScrapeOutcome.NOT_PROMETHEUS)
-_OF_ITS_QUEUE = "DurationMissing"  # reason of what its pool's queue policy lacks (controller/api/convert.py)
 
 
 def plan_job(desired: Desired, observed: Observed, record: JobRecord, now: float) -> Plan:
@@ -189,7 +189,7 @@ def _may_go_on_without(context: PlanContext) -> str:
     nothing. A pool whose policy changed does not refuse the runs that it has let in: they come last in the
     queue."""
     problem = context.desired.problem
-    if problem is None or problem.reason != _OF_ITS_QUEUE or not context.record.attempt:
+    if problem is None or problem.reason != DURATION_MISSING or not context.record.attempt:
         return ""
     return f"{problem.message}; it was admitted before, so it is queued, after the jobs that state theirs"
 
