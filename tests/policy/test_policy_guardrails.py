@@ -273,6 +273,26 @@ def test_a_guardrail_whose_evals_come_no_more_is_not_said_to_hold(left: tuple[fl
     assert record(w).condition(c.GUARDRAILS).status, "a scorer that is back is judged again"
 
 
+def test_a_guardrail_that_fell_and_is_heard_of_no_more_stops_nobody_in_the_next_process_either() -> None:
+    """Its evals that came no more were counted in its own process alone: the next one could go on for good,
+    and be stopped by that fall."""
+    w = world(SAFETY, modifiers=(PolicySpec("onlyWhenContended"),))
+    evals(w, [1, 2, 3], safety=[0.9, 0.8, 0.7])
+    job = w.jobs["ns/a"]
+    assert job.plan.proposal is not None
+    for count in (1, 2, 3):
+        later = Attempt(1, "50")
+        points = tuple(EvalPoint(30 + 10 * n, 3.0 + n, later) for n in range(1, count + 1))
+        job.checkpoints |= {point.step for point in points}
+        w.scrape("ns/a", points=points, checkpoint_step=points[-1].step, resumed_step=30)
+        w.step("ns/a")
+        w.settle()
+        assert (job.plan.proposal is None) is (count == 3)
+    target = record(w).condition(c.TERMINATION)
+    assert (target.status, target.reason) == (False, "VerdictOutdated")
+    assert "3 evals of 'gold' came after its newest, at step 30" in target.message
+
+
 @pytest.mark.parametrize(
     ("rule", "reason"),
     [

@@ -68,13 +68,18 @@ def _nothing_of(number: int, newest: Attempt, scrape: ScrapeView) -> str:
 
 
 def is_overdue(guard: Guard, record: JobRecord) -> bool:
-    """Return whether the Primary metric's evals went on without the guardrail's, in whichever process."""
-    return sum(1 for point in record.evals if point.step > guard.step) >= GUARD_LATE
+    """Return whether the Primary metric's evals went on without the guardrail's, in whichever process: it is
+    told, and its verdict proposes nothing."""
+    return _later(guard, record) >= GUARD_LATE
 
 
 def _guard_problem(context: PlanContext, guard: Guard) -> Problem | None:
-    later = sum(1 for p in context.record.evals if p.attempt == guard.attempt and p.step > guard.step)
+    later = _later(guard, context.record)
     if later < GUARD_LATE:
         return None
     why = f"{later} evals of {context.desired.metric!r} came after its newest, at step {guard.step}"
     return Problem("VerdictOutdated", f"guardrail {guard.metric!r} is out of date: {why}")
+
+
+def _later(guard: Guard, record: JobRecord) -> int:
+    return sum(1 for point in record.evals if point.step > guard.step)
