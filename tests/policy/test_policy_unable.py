@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -337,6 +338,27 @@ def test_standard_errors_by_far_larger_than_the_scatter_are_told() -> None:
     ((reason, message),) = blind(job)
     assert reason == "StderrTooLarge"
     assert "standard errors of about 0.45" in message
+
+
+def test_what_is_told_of_standard_errors_stays_while_it_is_about_so() -> None:
+    """By errors about eight times the scatter it came and went at every other eval, each time with an Event,
+    so that two looks a few seconds apart disagreed."""
+    for seed in range(4):
+        draw = random.Random(seed)
+        world = PolicyWorld({"n1": 1})
+        job = world.submit("ns/a", rule=PolicySpec("scan", {"alpha": 0.04}))
+        world.settle()
+        told, events = [], 0
+        for _ in range(90):
+            world.scores("ns/a", 0.6 + draw.gauss(0.0, 0.01))
+            scrape = job.observed.scrape
+            points = tuple(p._replace(stderr=0.08) for p in scrape.points)
+            job.observed = replace(job.observed, scrape=replace(scrape, points=points))
+            world.step("ns/a")
+            told.append("StderrTooLarge" in {one.reason for one in health(job.record, world.now)})
+            events += sum(one.reason == "StderrTooLarge" for one in job.plan.events)
+        assert sum(before != after for before, after in pairwise(told)) <= 1, told
+        assert events == 1
 
 
 def test_of_a_rule_that_asks_for_a_stop_nobody_says_that_hardly_any_fall_is_large_enough() -> None:

@@ -146,7 +146,7 @@ def _by_noise(context: PlanContext) -> bool:
 def _by_errors(context: PlanContext) -> str:
     if not _by_noise(context):
         return ""
-    doubt = noise.doubtful(context.record.evals)
+    doubt = noise.doubtful(context.record.evals, near_share=_near_share(context))
     if doubt is None or doubt.too_small:
         return ""
     return (
@@ -154,6 +154,14 @@ def _by_errors(context: PlanContext) -> str:
         f"{doubt.scatter:.2g}: the rule measures falls by those errors, and hardly any is large enough to "
         "stop this run"
     )
+
+
+def _near_share(context: PlanContext) -> float:
+    """Return how many of the differences are to be far below what the errors explain: fewer once it is told,
+    or it would be told anew, and not, at every other eval."""
+    told = context.conditions.get(c.ABLE)
+    still = told is not None and told.reason == STDERR_TOO_LARGE
+    return noise.NEAR_STILL if still else noise.NEAR_SHARE
 
 
 def _by_proxy(context: PlanContext) -> str:

@@ -86,7 +86,8 @@ DOUBT = 4.0  # times as large the variance of its own noise is taken for it
 # Once that many were, they are while half of them still are.
 FAR_BEYOND, FAR_SHARE, FAR_STILL, FAR_LEAST = 2.0, 0.8, 0.5, 5
 # The same of errors that are too large: nearly all of so many differences are far below what they explain.
-NEAR_BELOW, NEAR_SHARE, NEAR_LEAST = 0.2, 0.9, 12
+# Once they were, they are while well over half still are; of errors that are right one in six is.
+NEAR_BELOW, NEAR_SHARE, NEAR_STILL, NEAR_LEAST = 0.2, 0.9, 0.6, 12
 SURE = 2.0  # standard deviations of a difference from which on a score counts as higher
 RAISED_MOST = 2.0  # times its own estimate: so far the votes of other namespaces may raise a run's noise
 
@@ -340,14 +341,16 @@ class Doubt(NamedTuple):
         return self.scatter > self.reported
 
 
-def doubtful(points: Sequence[EvalPoint], share: float = FAR_SHARE) -> Doubt | None:
+def doubtful(
+    points: Sequence[EvalPoint], share: float = FAR_SHARE, near_share: float = NEAR_SHARE
+) -> Doubt | None:
     """Return by how much the reported standard errors of these evals are wrong; None: they may be right.
 
     Far too small, as sd / n in place of sd / root n: of the second differences a ``share``, and `FAR_LEAST`,
     are more than `FAR_BEYOND` times what the errors explain. Of evals whose errors are right about one run in
     3,000 shows that by chance (tests/policy/test_policy_reported_noise.py). A fall, the way up from
     it and a lone outlier have seven of them, among which others are small. Far too large, as
-    the sd itself: nearly all of `NEAR_LEAST` are far below what the errors explain.
+    the sd itself: nearly all of `NEAR_LEAST`, or a ``near_share``, are far below what the errors explain.
     """
     sizes, explained = [], []
     for a, b, c in zip(points, points[1:], points[2:], strict=False):
@@ -360,7 +363,7 @@ def doubtful(points: Sequence[EvalPoint], share: float = FAR_SHARE) -> Doubt | N
     far = sum(size > FAR_BEYOND * most for size, most in pairs)
     near = sum(size < NEAR_BELOW * most for size, most in pairs)
     small = far >= FAR_LEAST and far >= share * len(pairs)
-    if not small and not (len(pairs) >= NEAR_LEAST and near >= NEAR_SHARE * len(pairs)):
+    if not small and not (len(pairs) >= NEAR_LEAST and near >= near_share * len(pairs)):
         return None
     found = Doubt(*(math.sqrt(sum(x * x for x in of) / len(of)) / PER_SD for of in (explained, sizes)))
     return found if found.scatter > 0.0 else None  # a straight line is no evidence
