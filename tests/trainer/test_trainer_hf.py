@@ -28,7 +28,7 @@ from evalstop_client.prompt_set import digest_of, hash_of
 from evalstop_client.run import EXIT_STOPPED, Run
 
 PAGE = (Path(__file__).parents[2] / "docs" / "use" / "trainers.md").read_text()
-TRL, NEMO, LIGHTNING, PLAIN, SCORED = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+TRL, NEMO, LIGHTNING, PLAIN, _, _, SCORED = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 GOLD = "eval_rewards/gold/mean"
 PROMPTS = 16
 

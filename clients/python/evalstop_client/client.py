@@ -66,6 +66,8 @@ METRICS_KEPT = 32  # metrics with evals: the operator reads no more names
 EVAL_BYTES = 128 * 1024  # of the page, in evals: with more the oldest go. The operator reads twice as much
 DEFAULT_PORT = 9400
 RUN_DIR_ENV = "EVALSTOP_RUN_DIR"
+LIFE_ENV = "EVALSTOP_LIFE"  # whose life an evaluation process has: `EvalStopClient.environment`
+RESUMED_ENV = "EVALSTOP_RESUMED_STEP"  # and the step that one started from
 RUN_KEY = "run.json"
 _RUN_FILE_LIMIT = 64 * 1024  # bytes; the operator's file has about 200
 SAVES_FOLDER = ".evalstop/saves"  # in the checkpoint location: one save record for each finished save
@@ -74,6 +76,7 @@ _RECORD_LIMIT = 64 << 20  # bytes; one line of about 100 for each file of a chec
 SCRAPER = "evalstop"  # User-Agent of the operator's scrapes
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _LIFE = re.compile(r"[0-9a-z]{1,16}")
+_ATTEMPT = re.compile(r"(?P<number>\d{1,12})-(?P<life>[0-9a-z]{1,16})", re.ASCII)
 _WORD = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]+")  # what a label's value may be
 _MOST = 10**15  # steps, samples, ids: exact as a float, and more than any run has
 _RECORD = re.compile(r"(?P<attempt>\d{1,12}-[0-9a-z]{1,16})-(?P<step>\d{1,12})\.json")
@@ -194,6 +197,33 @@ class _Run(NamedTuple):
 _NO_RUN = _Run("", 0, None, Requests(0))
 
 
+class _Handed(NamedTuple):
+    """What the trainer's process has handed to a process that evaluates for it."""
+
+    number: int  # of the attempt; 0: not known when it was handed over
+    life: str
+    resumed: int | None  # step the trainer's process started from; None: it had not said
+
+    @staticmethod
+    def of(environ: Mapping[str, str]) -> _Handed | None:
+        """Return it; None: nothing was handed over. Raises ValueError that names the variable."""
+        attempt, resumed = environ.get(LIFE_ENV), environ.get(RESUMED_ENV)
+        if not attempt:
+            return None
+        found = _ATTEMPT.fullmatch(attempt)
+        if found is None:
+            raise ValueError(
+                f"{LIFE_ENV}: {attempt!r}, expected the number of an attempt and a life, as 2-9f2c41d0; "
+                "client.environment() of the trainer's process makes it"
+            )
+        if resumed and not (resumed.isascii() and resumed.isdigit() and len(resumed) < 16):
+            raise ValueError(
+                f"{RESUMED_ENV}: {resumed!r}, expected a step; client.environment() of the trainer's "
+                "process makes it"
+            )
+        return _Handed(int(found["number"]), found["life"], int(resumed) if resumed else None)
+
+
 class _Eval(NamedTuple):
     step: int
     attempt: str
@@ -299,9 +329,10 @@ class EvalStopClient:
             published with each score; scores of two versions are not comparable.
         speaks: whether this process reports for the job; default: `speaks_for_the_job`.
         serves: whether this trainer carries out requests. False: the page names no served request, so the
-            operator asks for nothing.
-        life: id of this trainer process, 1 to 16 of ``0-9a-z``; default: one made at random. Every process
-            needs one of its own: launchers restart processes inside one container.
+            operator asks for nothing. Default: True, but for a process that evaluates for the trainer's.
+        life: id of this trainer process, 1 to 16 of ``0-9a-z``; default: ``$EVALSTOP_LIFE``, which a process
+            that evaluates for the trainer's is given (`environment`), else one made at random. Every trainer
+            process needs one of its own: launchers restart processes inside one container.
     """
 
     def __init__(
@@ -312,18 +343,19 @@ class EvalStopClient:
         *,
         evaluator: str = "1",
         speaks: bool | None = None,
-        serves: bool = True,
+        serves: bool | None = None,
         life: str | None = None,
     ) -> None:
         if life is not None and not _LIFE.fullmatch(life):
             raise ValueError(f"life: expected 1 to 16 of 0-9a-z, got {life!r}")
+        self._handed = _Handed.of(os.environ) if life is None else None
         folder = run_dir if run_dir is not None else os.environ.get(RUN_DIR_ENV) or None
         self._run_file = Path(folder) / RUN_KEY if folder is not None else None
         self._host = host or os.environ.get("POD_IP") or "127.0.0.1"
         self._port = port
         self.speaks = speaks_for_the_job() if speaks is None else speaks
-        self.serves = serves
-        self._life = life
+        self.serves = self._handed is None if serves is None else serves
+        self._life = life if self._handed is None else self._handed.life
         self._server: _Server | None = None
 
         self._lock = threading.Lock()  # guards everything below; held for dictionary work only
@@ -334,8 +366,10 @@ class EvalStopClient:
         self._totals: dict[tuple[str, str], int] = {}
         self._full_reported = False
         self._named = False  # an eval or a save record carries this attempt
-        self._start_told = False  # by `resumed`
+        self._start_told = self._handed is not None  # or by `resumed`; what to evaluate is no start
         self._gauges: dict[str, float] = {}
+        if self._handed is not None and self._handed.resumed is not None:
+            self._gauges[RESUMED_STEP] = self._handed.resumed
         self._evaluator = _word(evaluator, "evaluator", 128)
         self._evaluator_whole = True  # nothing more of it follows
         self._phases: Phases | None = None  # made with the first phase
@@ -348,7 +382,7 @@ class EvalStopClient:
         self._read = 0  # of these, how many were on a page that it has read
         self._first = _NO_RUN  # what this process was started with; a later file is for the next one
         self._read_run()
-        self._first = self._run
+        self._first = self._run._replace(attempt=self._number(self._run))
 
     # what the operator wants
 
@@ -371,6 +405,21 @@ class EvalStopClient:
     def resume(self) -> Resume | None:
         """The checkpoint the operator wants this process to start from, if it names one."""
         return self._first.resume
+
+    def environment(self) -> dict[str, str]:
+        """Return environment variables by which an evaluation in a process of its own reports as this one.
+
+        ``subprocess.run(…, env={**os.environ, **client.environment()})``: an `EvalStopClient` made there has
+        this process's life, so that its evals belong to the checkpoints that this process saves. Give them
+        to evaluations alone: a trainer that is started again needs a life of its own.
+        """
+        self._read_run()
+        with self._lock:
+            began = self._began()
+            found = {LIFE_ENV: self.attempt}
+        if began is not None:
+            found[RESUMED_ENV] = str(began)
+        return found
 
     @property
     def reference(self) -> int | None:
@@ -432,8 +481,14 @@ class EvalStopClient:
             self._run = run
             # A file that came late still names this run, as long as nothing was said under another name.
             if not self._run_seen and not self._named:
-                self._first = self._first._replace(uid=run.uid, attempt=run.attempt)
+                self._first = self._first._replace(uid=run.uid, attempt=self._number(run))
             self._run_seen = True
+
+    def _number(self, run: _Run) -> int:
+        """Return the attempt's number: the trainer's own, where this process evaluates for it and may begin
+        when the next attempt's file is there already; else that of the file."""
+        handed = self._handed.number if self._handed is not None else 0
+        return handed or run.attempt
 
     # what the trainer says
 
@@ -533,7 +588,7 @@ class EvalStopClient:
         with self._lock:
             kept, run = self._evals.get(metric), self._run
             place, evaluator = self._place, self._evaluator
-            resumed = self._began()
+            resumed = self._began() if self._handed is None else None  # evals of this life are none to forget
         if kept and step <= kept[-1].step:
             return None  # it is not new, and will be ignored
         try:
