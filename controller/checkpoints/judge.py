@@ -27,6 +27,7 @@ from controller.checkpoints.request import BranchLife
 from controller.checkpoints.saves import SaveRecord, read_record, save_records
 from controller.checkpoints.store import Store
 from controller.frozen import dataclass
+from controller.policy.wording import eval_process
 
 SAVE_RECORD, MANIFEST, SIBLINGS = "SaveRecord", "Manifest", "Siblings"
 # A record is written after all that it lists, by another node perhaps: where nodes stamp files by their own
@@ -221,7 +222,16 @@ class Survey:
         if found is not None or not others:
             return found
         counts = f"that of process {life.attempt} counts" if life is not None else "it lay there before"
-        return Verdict(f"process {others[-1]} wrote it, as its save record says, but {counts}")
+        apart = f"; {eval_process()}" if life is not None and self._evaluates(life, others[-1]) else ""
+        return Verdict(f"process {others[-1]} wrote it, as its save record says, but {counts}{apart}")
+
+    def _evaluates(self, life: BranchLife, wrote: str) -> bool:
+        """Return whether a process may be one that only evaluates what another one of its attempt saves: it
+        has recorded no save, and of the other no page was read."""
+        number = life.attempt.partition("-")[0]
+        if wrote.partition("-")[0] != number or any(one.attempt == wrote for one in self.branch):
+            return False
+        return all(life.attempt not in of.values() for of in self._records.values())
 
     def _seen_later(self, attempt: str, step: int) -> bool:
         """Return whether a process was first seen after those that went on from this step: what it saved lay

@@ -76,6 +76,15 @@ LINKS = "links are not followed"
 TWO_VALUES = "two values for step"
 
 
+# Of evals that come from other processes than the checkpoints.
+EVAL_PROCESS = "an evaluation in a process of its own takes on the trainer's identity"
+
+
+def eval_process() -> str:
+    """Return by what an evaluation in a process of its own is known to be the trainer's, a clause."""
+    return f"{EVAL_PROCESS}: client.environment() (docs/use/trainers.md)"
+
+
 # In what is said of a workload that lacks fields which nobody can give it later.
 ANEW = "make the Job anew"
 

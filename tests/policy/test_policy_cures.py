@@ -9,7 +9,14 @@ import pytest
 
 from controller.policy.job import cures
 from controller.policy.job.cures import CURES, EXAMINING, cure_of, key_of, whose_move
-from controller.policy.wording import SKIPPED, did_you_mean, meant, nearest
+from controller.policy.wording import (
+    NONE_OF_THIS_RUN,
+    SKIPPED,
+    did_you_mean,
+    eval_process,
+    meant,
+    nearest,
+)
 
 MEANT = re.compile(r"<([a-zA-Z_]+)>")
 
@@ -50,6 +57,9 @@ BOX = "/spec/workload/template/spec/template/spec/containers"
         ),
         ("MetricMissing", "no eval of 'x' is exported; a series x is there, expected y", ""),
         ("NoPods", "no pod has an address yet", "evalstop doctor run -n team"),
+        ("StartUnknown", "to be stopped, but whose", "kubectl get jobs -n team -l evalstop.dev/job=run"),
+        ("StartUnknown", f"to be stopped, but whose; {eval_process()}", ""),
+        ("CheckpointIncomplete", f"{NONE_OF_THIS_RUN}; it lay there; {eval_process()}", ""),
         (
             "NoPods",
             "no pod has an address yet; pods run-0-a, run-1-b of Job run lack label evalstop.dev/job=run, so "

@@ -31,7 +31,7 @@ from controller.policy.job.record import Best, InFlight, JobRecord, Operation, P
 from controller.policy.job.rule_in_use import better
 from controller.policy.job.types import AccessView, ForgetAccess, StartAccess
 from controller.policy.types import Attempt, Mode, Problem
-from controller.policy.wording import NO_CHECKPOINT, REPORTED_FIRST, did_you_mean, whole_by
+from controller.policy.wording import EVAL_PROCESS, NO_CHECKPOINT, REPORTED_FIRST, did_you_mean, whole_by
 
 # What the pin of a new best goes before: a user's pin, the copy of a linked one, what is done for a stop with
 # the former best, and a claim that takes long (`claiming.goes_first`).
@@ -476,8 +476,20 @@ def _reported_first(context: PlanContext, waited: InFlight, answered: AccessView
     )
 
 
+def _evaluated_apart(context: PlanContext, waited: InFlight, answered: AccessView) -> AccessView:
+    """Return the answer to a pin that found no checkpoint of the process whose eval it is; where evals come
+    from processes of their own, it says so."""
+    if waited.operation is not Operation.SECURE or answered.reason != "CheckpointIncomplete":
+        return answered
+    apart = lives.apart_clause(context.record)
+    if not apart or EVAL_PROCESS in answered.message:
+        return answered
+    return replace(answered, message=f"{apart}; {answered.message}")  # at its end it might be cut off
+
+
 def _failed(context: PlanContext, waited: InFlight, answered: AccessView) -> None:
     answered = _reported_first(context, waited, gone_copies.named(waited, answered))
+    answered = _evaluated_apart(context, waited, answered)
     tries = waited.tries + 1
     over = context.record.finished is not None
     delay = access_requests.retry_delay(

@@ -17,6 +17,7 @@ from controller.policy.job.made_anew import lacking
 from controller.policy.job.rotation import LEAVE_ALONE, remedy
 from controller.policy.wording import (
     ANEW,
+    EVAL_PROCESS,
     FOLDER_GONE,
     LASTED,
     LINKS,
@@ -228,6 +229,7 @@ BY_MESSAGE = (
     (_OF_A_JOB, ANEW, "JobLacksFields"),
     (frozenset({"GangMismatch"}), "Job ", "JobScaled"),  # else it is the template
     (_GONE, NOT_PUT_BACK, "CopyGone"),
+    (_MISSING | {"StartUnknown"}, EVAL_PROCESS, "EvalProcess"),
     (_MISSING, "what lies there is", "OtherLayout"),
     (_MISSING, LINKS, "CheckpointsAreLinks"),
     (_MISSING, MISNAMED, "CheckpointMisnamed"),
@@ -730,6 +732,10 @@ CURES: dict[str, Cure] = {
     "ReportedFirst": Cure(
         "save each checkpoint before its eval is reported: it is looked for once it is saved, and by then "
         "rotation may be near; or {rotation}"
+    ),
+    "EvalProcess": Cure(
+        "have each process that evaluates report as the trainer's: give it client.environment() of the "
+        "process that saves, or have that one report the scores (docs/use/trainers.md)"
     ),
     "NotSaved": Cure(
         "save a checkpoint at each step that is evaluated, before the eval is reported; or say by how many "

@@ -13,6 +13,9 @@ from dataclasses import replace
 from controller.policy.job.record import LIVES_KEPT, JobRecord, LifeRecord
 from controller.policy.job.types import BranchLife, ScrapeView
 from controller.policy.types import Attempt, Problem
+from controller.policy.wording import eval_process
+
+EVALUATORS = 3  # evals in a row, each of another process, that are taken for evaluations apart
 
 
 def speaking(scrape: ScrapeView) -> Attempt | None:
@@ -210,6 +213,24 @@ def branch_by_steps(record: JobRecord, attempt: Attempt) -> tuple[BranchLife, ..
         for i, after in _way(lives)
     )
     return (*found, oldest if oldest.after < 0 else oldest._replace(base=oldest.after))
+
+
+def evaluated_apart(record: JobRecord) -> bool:
+    """Return whether evals seem to come from processes of their own: each of the newest is the first of
+    another process within one attempt, which said of no start."""
+    newest = record.evals[-EVALUATORS:]
+    began = {life.attempt: life.resumed for life in record.lives}
+    if len({p.attempt for p in newest}) < EVALUATORS or len({p.attempt.number for p in newest}) > 1:
+        return False
+    first = record.lives[0].attempt  # which is taken to have begun afresh
+    return all(began.get(p.attempt, 0) == (None if p.attempt == first else p.step - 1) for p in newest)
+
+
+def apart_clause(record: JobRecord) -> str:
+    """Return what helps where evals come from processes of their own, a clause; "": they do not."""
+    if not evaluated_apart(record):
+        return ""
+    return f"its newest {EVALUATORS} evals are each of another process: {eval_process()}"
 
 
 def start_unclaimed(record: JobRecord) -> int | None:

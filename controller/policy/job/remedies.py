@@ -37,6 +37,8 @@ REMEDIES: Mapping[str, str] = {
     "folder that the links lead to in spec.checkpoints.location, in a new RLHFJob",
     "CheckpointMisnamed": "have the trainer save each checkpoint into a folder of its own, named by its step",
     "ReportedFirst": "save each checkpoint before its eval is reported; or {rotation}",
+    "EvalProcess": "have each process that evaluates report as the one that saves, by its "
+    "client.environment(), or have that one report the scores",
     "NotSaved": "save a checkpoint at each step that is evaluated, before the eval is reported; or set "
     "spec.checkpoints.maxStepLag to the steps by which it may be older",
     "PinMissing": "take the step out of spec.checkpoints.pins (evalstop pin --remove): the trainer keeps no "

@@ -128,7 +128,7 @@ def unsafe(context: PlanContext) -> Problem | None:
             "StartUnknown",
             f"to be stopped, but whose checkpoint of step {step} its newest process started from is not "
             "known before the checkpoint folder is claimed for it, so the evals before may be of another "
-            "branch; the run goes on",
+            + "; ".join(filter(None, ("branch; the run goes on", lives.apart_clause(record)))),
         )
     if step_counts.disagree(record):
         return Problem(
