@@ -198,7 +198,7 @@ _NO_RUN = _Run("", 0, None, Requests(0))
 
 
 class _Handed(NamedTuple):
-    """What the trainer's process has handed to a process that evaluates for it."""
+    """The identity that a trainer's process has handed to one that evaluates for it."""
 
     number: int  # of the attempt; 0: not known when it was handed over
     life: str
