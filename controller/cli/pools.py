@@ -43,6 +43,18 @@ def amiss(conditions: Iterable[Object]) -> list[Object]:
     return [c for c in conditions if (c["status"] == "True") is (c["type"] == names.HELD_BACK)]
 
 
+def ordered_by(pool: Object) -> str:
+    """Return what orders the jobs of a GPUPool: its queue policy, or the delegate."""
+    from controller.policy import pool as policy
+    from controller.policy.types import Delegate
+
+    own = str(next(iter(at(pool, "spec", "queuePolicy") or {"fifo": {}})))
+    try:
+        return policy.ordered_by(Delegate(at(pool, "spec", "delegate") or Delegate.BUILTIN), own)
+    except ValueError:  # of a newer version
+        return own
+
+
 def _count(name: str, title: str = "") -> Field:
     column = Column(title or name.upper(), right=True, gives_way=3)
     return Field(column, lambda o, now: shown(at(o, "status", name)))
@@ -52,10 +64,7 @@ GROUPS = _count("shared", title="GROUPS")  # only where a pool has some
 FIELDS = (
     Field(Column("NAME"), lambda o, now: str(o["metadata"]["name"])),
     Field(Column("READY", style=lambda s: "green" if s == "Yes" else "red"), lambda o, now: ready(o)),
-    Field(
-        Column("POLICY", gives_way=2),
-        lambda o, now: next(iter(at(o, "spec", "queuePolicy") or {"fifo": {}})),
-    ),
+    Field(Column("POLICY", gives_way=2), lambda o, now: ordered_by(o)),
     Field(Column("GPUS", right=True), lambda o, now: shown(at(o, "status", "capacity"))),
     Field(Column("FREE", right=True), lambda o, now: shown(at(o, "status", "free"))),
     _count("held"),
@@ -262,7 +271,11 @@ def _facts(name: str, spec: Mapping[str, Any], status: Mapping[str, Any]) -> Ite
         of_ready = (one["type"], one["status"]) == ("Ready", "True")
         if of_ready and (text := str(one.get("message", "")).partition("; ")[2]):
             yield "groups", text  # of another size than their families have by now
-    yield "policy", union(spec.get("queuePolicy") or {"fifo": {}})
+    policy, by = union(spec.get("queuePolicy") or {"fifo": {}}), ordered_by({"spec": spec})
+    if by == spec.get("delegate"):  # its own counts for nothing
+        where = (spec.get("kueue") or {}).get("localQueue")
+        policy = f"{by}, by LocalQueue {where!r} of each namespace" if where else f"{by}: none waits its turn"
+    yield "policy", policy
     yield "for", ", ".join(str(entry["name"]) for entry in spec.get("allowedNamespaces") or [])
     yield "mode cap", str(spec.get("modeCap") or "Enforce")
     stops = status.get("stops") or {}

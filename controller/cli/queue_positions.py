@@ -336,9 +336,10 @@ def _answer(
         whole: the pool, if all jobs are known.
         seen: the one namespace that the caller may see, where all were asked for; None: it is not so.
     """
+    from controller.cli import pools
+
     now, found = time.time(), list(found)
-    spec = (pool or {}).get("spec") or {}
-    policy = str(next(iter(spec.get("queuePolicy") or {UNKNOWN: {}})))
+    policy = pools.ordered_by(pool) if pool is not None else UNKNOWN
     places = [_place(obj, now) for obj in found if (obj.get("spec") or {}).get("pool") == wanted.pool]
     if wanted.job:
         if not places:

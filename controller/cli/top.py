@@ -193,9 +193,10 @@ def _pool_line(pool: Mapping[str, Any], screen: Terminal) -> str:
     lends += f", {shared} of worker groups" if (shared := status.get("shared")) else ""
     last = (status.get("lastHandovers") or [{}])[-1]
     handed = f", last handover {last['source']} to {last.get('target') or 'nobody'}" if last else ""
+    outside = " in Kueue" if (pool.get("spec") or {}).get("delegate") == "Kueue" else ""
     return (
         f"{pool['metadata']['name']}  {bar}{capacity - free} of {counted(capacity, 'GPU')} used{lends}, "
-        f"{status.get('running', 0)} running, {status.get('queued', 0)} waiting{handed}"
+        f"{status.get('running', 0)} running, {status.get('queued', 0)} waiting{outside}{handed}"
     )
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from controller.policy.pool import ordered_by
 from controller.policy.queueing import MAX_WAIT, make_policy
 from controller.policy.queueing.ageing import overdue
 from controller.policy.queueing.base import waits_since
@@ -74,7 +75,7 @@ def queue(planned: PlannedPool, now: float, limit: int) -> Queue:
     items = (_place(planned, keys, views[why.key], why, now) for why in waiting[:limit] if why.key in views)
     return Queue(
         pool=snapshot.pool,
-        policy=snapshot.policy.name,
+        policy=ordered_by(snapshot.delegate, snapshot.policy.name),
         planned=planned.at,
         total=len(waiting),
         items=tuple(items),

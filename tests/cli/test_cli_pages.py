@@ -386,6 +386,21 @@ def test_a_pool_on_one_page() -> None:
     ]  # fmt: skip
 
 
+def test_a_pool_that_kueue_orders_is_not_said_to_queue_by_its_own_policy() -> None:
+    spec = {**w.pool("a100")["spec"], "delegate": "Kueue", "kueue": {"localQueue": "research"}}
+    kueue = {**w.pool("a100"), "spec": spec, "status": w.pool_status()}
+    (heading, row) = jobs.table([kueue], pools.columns([kueue], wide=False), NOW, FREE)
+    assert heading.split()[2:3] == ["POLICY"]
+    assert row.split()[2:3] == ["Kueue"]
+    lines = pools.page(kueue, NOW, FREE)
+    assert "  policy    Kueue, by LocalQueue 'research' of each namespace" in lines
+    none = {**kueue, "spec": {**w.pool("a100")["spec"], "delegate": "None"}}
+    assert "  policy    None: none waits its turn" in pools.page(none, NOW, FREE)
+    assert pools.ordered_by(w.pool("a100")) == "fifo"
+    assert pools.ordered_by({"spec": {"delegate": "Newer", "queuePolicy": {"las": {}}}}) == "las"
+    assert "1 waiting in Kueue" in top.heading([], [kueue], NOW, FREE)[1]
+
+
 def test_runs_on_nodes_that_their_pool_does_not_count_are_named() -> None:
     pool = {**w.pool("a100"), "status": w.pool_status()}
     pool["spec"]["nodeSelector"] = [{"key": "pool", "value": "a100"}]

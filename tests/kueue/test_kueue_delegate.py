@@ -206,6 +206,12 @@ def test_a_job_that_kueue_puts_out_is_not_a_stopped_job(told: Callable[[Story], 
                 f"ClusterQueue {rig.pool_name}: spec.stopPolicy is 'HoldAndDrain', so it admits nobody; "
                 "set it to None"
             )
+
+            async def queued() -> bool:
+                pool = await rig.api.get(GPUPOOLS, rig.pool_name)
+                return bool(pool["status"].get("queued") == 1)
+
+            await eventually(queued, what="the pool to say that one waits, whatever its queue gives")
             record = await rig.record("run")
             assert record.decision is None
             assert (record.evictions, record.preemptions) == (before.evictions + 1, 0)

@@ -75,6 +75,13 @@ def test_every_gpu_is_in_one_account() -> None:
     assert told["capacity"] - told["free"] - told["held"] - told["foreign"] == 4  # what pods of a use
 
 
+def test_who_waits_in_an_external_queue_that_gives_it_nothing_counts_as_queued() -> None:
+    """Of three whose ClusterQueue was stopped the pool said that nobody waits."""
+    found = snapshot(JobView("ns/c", 2, 0, 1, 8))
+    assert status(found, Surroundings({}, [], outside=3))["queued"] == 4
+    assert status(found, Surroundings({}, [], outside=3))["running"] == 0
+
+
 def test_a_pool_without_nodes_says_so_and_so_do_its_jobs() -> None:
     found = snapshot(JobView("ns/a", 0, 0, 1, 1), nodes=())
     ready = condition(status(found), "Ready")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from external_queue_world import ExternalQueueWorld
 from hypothesis import example, given, settings
@@ -9,9 +11,11 @@ from hypothesis import strategies as st
 
 from controller.policy.job import conditions as c
 from controller.policy.job import external_queue
+from controller.policy.job.external_queue import waits_outside
+from controller.policy.job.record import Decision
 from controller.policy.job.types import Answer, RunState, SuspendWorkload
 from controller.policy.pool import job_outcomes
-from controller.policy.types import PolicySpec, Preemption, Problem
+from controller.policy.types import Mode, PolicySpec, Preemption, Problem, Proposal
 
 NODES = {"n1": 4, "n2": 4}
 
@@ -140,6 +144,26 @@ def test_the_words_of_a_run_put_out_last_until_it_is_started_again() -> None:
     at.settle()
     assert reason(at, "ns/a", c.RUNNING) == "PreemptedByQueue"
     assert reason(at, "ns/a", c.ADMITTED) == "ClusterQueueStopped"
+
+
+def test_a_job_to_which_its_queue_can_give_nothing_waits_all_the_same() -> None:
+    """Its pool's plan is not shown it, and the pool said that nobody waits."""
+    at = world()
+    at.submit("ns/a", 2, 2)
+    at.settle()
+    a = at.jobs["ns/a"]
+    assert not waits_outside(a.desired, a.record), "it runs"
+    at.problem = Problem("ClusterQueueStopped", "ClusterQueue q: spec.stopPolicy is 'Hold'")
+    at.submit("ns/c", 2, 2)
+    at.settle()
+    c_ = at.jobs["ns/c"]
+    assert c_.plan.queue is None, "its pool is not shown it"
+    assert waits_outside(c_.desired, c_.record)
+    assert not waits_outside(replace(c_.desired, queue=""), c_.record)
+    assert not waits_outside(replace(c_.desired, problem=at.problem), c_.record), "it is refused"
+    assert not waits_outside(c_.desired, replace(c_.record, finished="Failed"))
+    stop = Decision("User", Mode.ENFORCE, Proposal(0, 0, "UserRequest", 0.0, 0.0), "", 1.0)
+    assert not waits_outside(c_.desired, replace(c_.record, decision=stop))
 
 
 def test_one_put_out_before_it_ran_keeps_its_place_and_loses_nothing() -> None:

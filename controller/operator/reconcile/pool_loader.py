@@ -26,7 +26,7 @@ from controller.operator.state.groups import Groups
 from controller.operator.state.taints import Taints
 from controller.operator.state.unmanaged_pods import UnmanagedPods
 from controller.policy.group_types import GroupView, PoolSharing
-from controller.policy.job import residency
+from controller.policy.job import residency, waits_outside
 from controller.policy.pool import closed, group_view
 from controller.policy.types import JobKey, JobView, NodeView, PoolSnapshot
 
@@ -109,8 +109,12 @@ class PoolLoader:
         named = (namespace for quota in pool.spec.quotas for namespace in quota.namespaces)
         shut_out = sorted(namespace for namespace in named if not pool.allows(namespace))
         unserved = sum(1 for job in loaded.jobs.values() if job.record.pod_trouble is not None)
+        outside = sum(
+            key not in loaded.views and waits_outside(job.desired, job.record)
+            for key, job in loaded.jobs.items()
+        )
         queue = self._queue_ready(pool)
-        return pool_status.Surroundings(contested, unmanaged, queue, shut_out, mine, unserved)
+        return pool_status.Surroundings(contested, unmanaged, queue, shut_out, mine, unserved, outside)
 
     def snapshot(self, loaded: LoadedPool, around: pool_status.Surroundings) -> PoolSnapshot:
         """Return the input of the pool's plan.

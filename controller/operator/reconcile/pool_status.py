@@ -58,6 +58,7 @@ class Surroundings:
     shut_out: Sequence[str] = ()  # namespaces in its quotas that may not use it
     nodes: Collection[str] = ()  # names of its nodes
     unserved: int = 0  # jobs whose pods nobody schedules
+    outside: int = 0  # jobs that wait in an external queue, and are in no snapshot
 
 
 def planned(
@@ -72,6 +73,7 @@ def planned(
     counts = _counts(snapshot)
     facts = replace(
         counts,
+        queued=(counts.queued or 0) + around.outside,
         recalled=plan.lending.reserved[:RESERVATIONS_MAX] if plan.lending is not None else (),
         reservations=plan.reservations,
         quotas=_quotas(snapshot, plan),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from controller.policy.job.estimates import *
     from controller.policy.job.evals import *
     from controller.policy.job.event import *
+    from controller.policy.job.external_queue import *
     from controller.policy.job.gang_timeout import *
     from controller.policy.job.gone_copies import *
     from controller.policy.job.lone_peaks import *
@@ -62,6 +63,7 @@ SHOWS = {
     "ended_early": "ended_early",
     "endings": "end_is_unknown",
     "event": "Event",
+    "external_queue": "waits_outside",
     "estimates": "History Kind Times Wrong by_pace by_word correction how_wrong past_run",
     "evals": "is_eval",
     "gang_timeout": "backoff_seconds",
@@ -79,7 +81,7 @@ SHOWS = {
     "preemption": "preemption",
     "record": (
         "AdmissionRecord Best Condition ConditionList CURVE_BUCKETS Decision EvalCurve FIRST_EVAL FileOwner "
-        "FoundLayout GUARDS_MAX Guard JobRecord LAST_WORDS NO_SCHEDULER NODE_NOT_READY "
+        "FoundLayout GUARDS_MAX Guard JobRecord LAST_WORDS LifeRecord NO_SCHEDULER NODE_NOT_READY "
         "Operation Outcome PINS_MAX PastGrades PodTrouble ProtectedCheckpoint "
         "READINGS_KEPT RefusalRecord ResidencyRecord RuleRecord RunFile StopOutcome"
     ),

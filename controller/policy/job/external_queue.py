@@ -14,9 +14,10 @@ from dataclasses import replace
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
 from controller.policy.job.preemption import settle_account
-from controller.policy.job.record import Preempting
+from controller.policy.job.record import JobRecord, Preempting
 from controller.policy.job.types import (
     Answer,
+    Desired,
     Observed,
     Plan,
     QueueView,
@@ -25,7 +26,7 @@ from controller.policy.job.types import (
     ResumeWorkload,
     SuspendWorkload,
 )
-from controller.policy.types import JobState
+from controller.policy.types import JobState, Mode
 
 LOST = "QuotaLost"
 SLOW = 15.0  # s that an external queue may take to act on its record, and its news may take to come
@@ -46,6 +47,16 @@ def to_be_stopped(observed: Observed) -> bool:
     if workload is None:
         return False
     return not workload.suspended if queue is None else queue.active
+
+
+def waits_outside(desired: Desired, record: JobRecord) -> bool:
+    """Return whether a job waits in an external queue: also while that can give it nothing, or does not have
+    it yet, when its pool's plan is not shown it."""
+    stopped = record.decision is not None and record.decision.mode is Mode.ENFORCE
+    if not desired.queue or desired.problem is not None or record.finished is not None or stopped:
+        return False
+    known = record.condition(c.ADMITTED)
+    return record.admission is None and known is not None and not known.status
 
 
 def open_offer(context: PlanContext) -> QueueView | None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 SHOWS = {
     "best_fit": "FreeGpus",
-    "delegates": "DELEGATIONS",
+    "delegates": "DELEGATIONS ordered_by",
     "demotion": "LOWEST REASON give_way",
     "gpu_accounting": "free_gpus",
     "group_plan": "Errand GroupHeard GroupSight GroupStep ask_again errands plan_group unready waits",

@@ -42,6 +42,11 @@ DELEGATIONS: Mapping[Delegate, Delegation] = {
 }
 
 
+def ordered_by(delegate: Delegate, policy: str) -> str:
+    """Return what orders the jobs of a pool: its queue policy, by its name, or else the delegate."""
+    return policy if DELEGATIONS[delegate].orders else str(delegate)
+
+
 class OfferRoom(NodeRoom):
     """A `Room` for jobs that hold an offer of quota, in the order in which they ask.
 

@@ -29,6 +29,7 @@ from controller.kube.resources import GPUPOOLS, RLHFJOBS, WORKERGROUPS, Resource
 from controller.objects import parse_time
 from controller.policy.group_types import GROUPS_NAMESPACE
 from controller.policy.job import Desired, JobRecord
+from controller.policy.pool import ordered_by
 from controller.web.dashboard.operator_lease import OperatorLease
 
 Object = Mapping[str, Any]
@@ -93,6 +94,12 @@ class Pool:
     spec: GPUPool | None
     status: PoolStatus
     problem: str = ""
+
+    @property
+    def ordered_by(self) -> str:
+        """What orders its jobs: its queue policy, or its delegate; "": its spec does not read."""
+        spec = self.spec.spec if self.spec is not None else None
+        return ordered_by(spec.delegate, spec.queue_policy.chosen().name) if spec is not None else ""
 
     @property
     def used(self) -> int:
