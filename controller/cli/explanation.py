@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from controller.api.rule_text import read as read_rule
@@ -21,6 +22,7 @@ from controller.policy.job import (
     Decision,
     Finding,
     JobRecord,
+    LifeRecord,
     LonePeak,
     Mark,
     alone_best,
@@ -295,12 +297,25 @@ def _started_again(record: JobRecord, found: tuple[Finding, ...]) -> str:
         return ""
     step = f", and went on from step {newest.resumed}" if newest.resumed else ""
     # Of one that names no start the record has the step before its first eval.
-    first = next((p.step for p in record.evals if p.attempt == newest.attempt), None)
-    if first is not None and newest.resumed == first - 1:
+    if (first := _first_eval(record, newest)) is not None:
         step = f"; its first eval since is that of step {first}"
     if any(one.reason == c.BEGAN_AT_THE_START for one in found):
         step = ", and began at the start"
     return f"started again within attempt {newest.attempt.number}, at {formatting.moment(newest.at)}{step}"
+
+
+def _first_eval(record: JobRecord, newest: LifeRecord) -> int | None:
+    """Return the step of the newest process' first eval, where the step that it started from was taken from
+    that one; None: it said it.
+
+    That eval may be on record no more: it then lies as far from those that are as they lie apart.
+    """
+    steps = [p.step for p in record.evals if p.attempt == newest.attempt]
+    if newest.resumed is None or not steps:
+        return None
+    first = newest.resumed + 1
+    apart = math.gcd(*(b - a for a, b in pairwise(steps)))
+    return first if first == steps[0] or (apart > 1 and (steps[0] - first) % apart == 0) else None
 
 
 def rollout_sentence(job: Reading) -> str:

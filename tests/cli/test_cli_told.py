@@ -72,6 +72,26 @@ def test_a_step_that_no_process_named_is_none_from_which_it_went_on(
     assert facts["process"] == f"started again within attempt 1, at 2025-11-13 02:13:20Z{how}"
 
 
+@pytest.mark.parametrize(
+    ("resumed", "evals", "how"),
+    [
+        (9, (50, 60, 80), "; its first eval since is that of step 10"),  # which has left the record
+        (10, (50, 60, 80), ", and went on from step 10"),
+        (9, (50, 51, 52), ", and went on from step 9"),
+        (30, (50,), ", and went on from step 30"),
+        (30, (), ", and went on from step 30"),
+    ],
+)
+def test_nor_once_the_first_eval_has_left_the_record(resumed: int, evals: tuple[int, ...], how: str) -> None:
+    lives = tuple(
+        LifeRecord(Attempt(1, life), "pod", w.START, w.START, resumed=at)
+        for life, at in (("a", 0), ("b", resumed))
+    )
+    record = replace(w.running(), lives=lives, evals=tuple(EvalPoint(n, 0.5, Attempt(1, "b")) for n in evals))
+    facts = dict(explain(read(w.whole("healthy", record)), w.START + 90.0).facts)
+    assert facts["process"] == f"started again within attempt 1, at 2025-11-13 02:13:20Z{how}"
+
+
 def test_an_operator_of_no_replicas_is_to_be_scaled() -> None:
     """The cure was to look at the log of a pod that is not there."""
 

@@ -9,11 +9,12 @@ import pytest
 from test_operator_watched import KEY, child, pod, pool, rlhfjob
 
 from controller import names
+from controller.api import convert
 from controller.kube.cache import Cache
-from controller.kube.resources import GPUPOOLS, JOBS, RLHFJOBS
+from controller.kube.resources import GPUPOOLS, JOBS, NODES, RLHFJOBS
 from controller.operator.state.cluster import ClusterState
 from controller.operator.state.unmanaged_pods import FEW_NODES, RETRY, UnmanagedPods
-from controller.policy.job import ScrapeOutcome, ScrapeView
+from controller.policy.job import AdmissionRecord, JobRecord, ScrapeOutcome, ScrapeView
 
 
 def guest(name: str, node: str, gpus: int = 1) -> dict[str, Any]:
@@ -58,6 +59,32 @@ def test_of_many_nodes_all_pods_are_listed_and_less_often(nodes: int, lists: int
     api.pods.clear()
     assert asyncio.run(foreign.look(mine)) == {"n0"}, "it is gone"
     assert asyncio.run(foreign.look(mine)) == frozenset()
+
+
+def test_a_gang_that_waits_for_a_node_that_is_gone_is_told_so() -> None:
+    """It was "no pod has an address yet" for good; the doctor alone asked for the node."""
+    cache = Cache()
+    cluster = ClusterState(cache, lambda: 0.0)
+    for resource, obj in ((GPUPOOLS, pool()), (JOBS, child()), (RLHFJOBS, rlhfjob())):
+        cache.put(resource, obj)
+    fresh = cluster.load(KEY)
+    assert fresh is not None
+    record = JobRecord(attempt=1, admission=AdmissionRecord(1, ("n1", "n2"), 1.8e9))
+    cache.put(RLHFJOBS, {**rlhfjob(), "status": convert.status(record, fresh.desired, 0.0)})
+    cluster.scraped(KEY, ScrapeView(ScrapeOutcome.NO_PODS, "no pod has an address yet", at=1.9e9))
+
+    def told() -> str:
+        loaded = cluster.load(KEY)
+        assert loaded is not None
+        assert loaded.observed.scrape is not None
+        return loaded.observed.scrape.message
+
+    assert told() == "no pod has an address yet", "nobody knows the nodes yet"
+    for name in ("n2", "n3"):
+        cache.put(NODES, {"metadata": {"name": name, "uid": name, "resourceVersion": "1"}, "spec": {}})
+    assert told() == "no pod has an address yet; n1, the node planned for it, is gone"
+    cache.put(NODES, {"metadata": {"name": "n1", "uid": "n1", "resourceVersion": "1"}, "spec": {}})
+    assert told() == "no pod has an address yet"
 
 
 def test_a_pod_of_a_job_whose_label_somebody_took_away_is_named_on_the_run() -> None:

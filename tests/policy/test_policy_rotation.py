@@ -13,11 +13,11 @@ from controller.policy.job import FoundLayout
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
 from controller.policy.job.cures import cure_of, key_of
-from controller.policy.job.lost_bests import lose
-from controller.policy.job.record import Best, Claim
+from controller.policy.job.lost_bests import lose, still_told
+from controller.policy.job.record import Best, Claim, InFlight, Operation
 from controller.policy.job.rotation import ANY_TRAINER, SETTINGS, remedy
 from controller.policy.job.types import Desired, Observed
-from controller.policy.types import Attempt, PolicySpec, Problem
+from controller.policy.types import Attempt, EvalPoint, PolicySpec, Problem
 from tests.support import cli_world as w
 from tests.support.policy_world import PolicyWorld
 
@@ -76,6 +76,32 @@ def test_the_condition_names_the_setting_whole(layout: str, auto: bool) -> None:
     assert told is not None
     assert told.reason == "BestCheckpointLost"
     assert remedy(layout) in told.message
+
+
+@pytest.mark.parametrize(
+    ("step", "named"), [(20, "step 20 of process 2-50"), (30, "step 30")], ids=["same", "other"]
+)
+def test_two_evals_of_one_step_are_told_apart(step: int, named: str) -> None:
+    """Of two branches: step 20 was lost, and the best that may still have one was at step 20."""
+    first, second = Attempt(1, "9f"), Attempt(2, "50")
+    desired = Desired("ns/run", "uid", 1, "gold_reward", 1, 2, PolicySpec("kDeclines"))
+    lost = Best(20, 1.0, first)
+    record = replace(
+        w.running(),
+        best=lost,
+        lost_bests=(lost,),
+        evals=(EvalPoint(20, 1.0, first), EvalPoint(step, 0.9, second)),
+    )
+    context = PlanContext(desired, Observed(), record, 1e9)
+    lose(context, lost, Problem("CheckpointMissing", "nothing lies there"))
+    told = context.conditions.get(c.SECURED)
+    assert told is not None
+    assert told.message.startswith("the checkpoint of the best eval, step 20 (1), is lost: ")
+    assert f"the best eval that may still have one is at {named} (0.9)" in told.message
+    waited = InFlight(Operation.SECURE, step, 1, attempt=second)
+    reason, message = still_told(context, waited, "CheckpointMissing", "nothing lies there")
+    assert reason == "BestCheckpointLost"
+    assert f"is lost; of {named}, looked for in its place: nothing lies there" in message
 
 
 @pytest.mark.parametrize(("saved", "told"), [(30, True), (40, False), (20, False), (None, False)])

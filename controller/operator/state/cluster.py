@@ -18,7 +18,7 @@ from controller.kube import wire
 from controller.kube.cache import Cache, job_key, key_of
 from controller.kube.deflated import Deflater
 from controller.kube.packed import Stored
-from controller.kube.resources import CONFIGMAPS, GPUPOOLS, JOBS, PODS, RLHFJOBS, Resource
+from controller.kube.resources import CONFIGMAPS, GPUPOOLS, JOBS, NODES, PODS, RLHFJOBS, Resource
 from controller.objects import controller_uid
 from controller.operator.state import run_configmap, steps
 from controller.operator.state.access_jobs import AccessJobs
@@ -60,10 +60,11 @@ from controller.policy.job import (
     RolloutView,
     ScrapeOutcome,
     ScrapeView,
+    nodes_of,
     peers,
 )
 from controller.policy.types import FleetScope, FleetView, JobKey, Problem, ScoredBy, namespace_of
-from controller.policy.wording import unlabelled
+from controller.policy.wording import agreeing, some, unlabelled
 from controller.workloads.actor_jobs import actor_number, is_actor
 
 Object = Mapping[str, Any]
@@ -356,7 +357,7 @@ class ClusterState:
         observed = Observed(
             workload=workloads.view(job) if job is not None else None,
             pods=self._pod_views(key, there),
-            scrape=self._named(scrape, key, job),
+            scrape=self._named(scrape, key, job, record),
             access=tuple(self.access_jobs.views(obj, record, (self.progress, self.refusals))),
             made=self.access_jobs.made_of(obj, record),
             run_written=run_configmap.read(
@@ -571,15 +572,28 @@ class ClusterState:
             return ()
         return orphaned_pods(obj, (pod.open() for pod in labelled), self._owners(obj))
 
-    def _named(self, scrape: ScrapeView | None, key: JobKey, child: Object | None) -> ScrapeView | None:
-        """Return the view of a page, which says which pods are there unseen where it finds none to read."""
+    def _named(
+        self, scrape: ScrapeView | None, key: JobKey, child: Object | None, record: JobRecord
+    ) -> ScrapeView | None:
+        """Return the view of a page, which says which pods are there unseen, or which planned nodes are not
+        there any more, where it finds none to read."""
         if scrape is None or scrape.outcome is not ScrapeOutcome.NO_PODS or child is None:
             return scrape
+        if gone := self._gone_nodes(record):
+            which = agreeing(len(gone), "the node planned for it, is", "the nodes planned for it, are")
+            scrape = replace(scrape, message=f"{scrape.message}; {some(gone, 3)}, {which} gone")
         pods = self._unlabelled.get((key_of(child), child["metadata"]["uid"]), ())
         if not pods:
             return scrape
         told = unlabelled(pods, key_of(child).partition("/")[2], names.LABEL_JOB, key.partition("/")[2])
         return replace(scrape, message=f"{scrape.message}; {told}")
+
+    def _gone_nodes(self, record: JobRecord) -> list[str]:
+        """Return the nodes planned for a gang without any pod on a node that are not there any more."""
+        found, there = nodes_of(record.admission)
+        known = () if there else self.cache.values(NODES)
+        names = {str(node["metadata"]["name"]) for node in known}
+        return sorted(set(found) - names) if names else []
 
     def _owners(self, obj: Object) -> set[str]:
         """Return the uids of a job's workload and of earlier ones."""

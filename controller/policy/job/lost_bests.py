@@ -137,7 +137,8 @@ def still_told(context: PlanContext, waited: InFlight, reason: str, message: str
     if best is None or not context.record.best_is_lost or reason not in MISSING:
         return reason, message
     lost = f"the checkpoint of the best eval, step {best.step} ({best.score:g}), is lost"
-    return LOST, f"{lost}; of step {waited.step}, looked for in its place: {message}"
+    of = Best(waited.step, 0.0, waited.attempt).beside(best)
+    return LOST, f"{lost}; of {of}, looked for in its place: {message}"
 
 
 def _of(waited: InFlight) -> Best | None:
@@ -188,7 +189,7 @@ def lose(
     if context.use is not None:
         context.record = stand_anew(context.record, context.use)
     instead = (
-        f"the best eval that may still have one is at step {now.step} ({now.score:g})"
+        f"the best eval that may still have one is at {now.beside(lost_best)} ({now.score:g})"
         if now is not None
         else "no other eval has one"
     )

@@ -166,6 +166,12 @@ class Best:
     score: Annotated[float, "Its score, in the trainer's own orientation."]
     attempt: Annotated[Attempt, "Attempt and life of the trainer that made it."] = UNKNOWN
 
+    def beside(self, other: Best) -> str:
+        """Return its step in words, with its process where that of ``other`` has the same number."""
+        return (
+            f"step {self.step} of process {self.attempt}" if self.step == other.step else f"step {self.step}"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class ProtectedCheckpoint:
