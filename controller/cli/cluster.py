@@ -8,12 +8,11 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-import typer
-
 from controller import names
-from controller.cli import formatting
+from controller.cli import formatting, output
 from controller.cli.connection import REQUEST_TIMEOUT, USUAL, Connection
 from controller.cli.failure import Exit, Failure, of_api
+from controller.kube import wire
 from controller.kube.client import Api, Object
 from controller.kube.connection import NoCredentials
 from controller.kube.direct import DirectTransport
@@ -41,6 +40,9 @@ class CallerApi(Api):
         )
         self.caller = caller
         self.namespace = namespace or caller.namespace
+
+    async def _decoded(self, data: bytes) -> Object:
+        return wire.decode_briefly(data) if len(data) <= wire.SMALL else await super()._decoded(data)
 
     async def raw(self, method: str, path: str, body: Object | None = None) -> bytes:
         """Any request; the answer as it came.
@@ -207,7 +209,7 @@ def left(lease: Object, now: float) -> str:
 async def say_if_away(api: CallerApi) -> None:
     """Print on stderr that no operator is there, if that is known."""
     if told := await operator_away(api, time.time()):
-        typer.echo(f"warning: {told}", err=True)
+        output.say(f"warning: {told}", err=True)
 
 
 async def job(api: CallerApi, name: str) -> Object:

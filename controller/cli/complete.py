@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from controller.cli.cluster import CallerApi
@@ -24,14 +22,14 @@ def contexts(incomplete: str) -> list[str]:
         return []
 
 
-def namespaces(ctx: typer.Context, incomplete: str) -> list[str]:
+def namespaces(ctx: Any, incomplete: str) -> list[str]:
     """Namespaces of the cluster."""
     from controller.kube.resources import NAMESPACES
 
     return _names(ctx, incomplete, NAMESPACES)
 
 
-def jobs(ctx: typer.Context, incomplete: str) -> list[str]:
+def jobs(ctx: Any, incomplete: str) -> list[str]:
     """RLHFJobs of the namespace given so far; with a namespace before a slash, those in it."""
     from controller.kube.resources import RLHFJOBS
 
@@ -40,14 +38,14 @@ def jobs(ctx: typer.Context, incomplete: str) -> list[str]:
     return [f"{namespace}{slash}{name}" for name in found]
 
 
-def pools(ctx: typer.Context, incomplete: str) -> list[str]:
+def pools(ctx: Any, incomplete: str) -> list[str]:
     """GPUPools of the cluster."""
     from controller.kube.resources import GPUPOOLS
 
     return _names(ctx, incomplete, GPUPOOLS)
 
 
-def groups(ctx: typer.Context, incomplete: str) -> list[str]:
+def groups(ctx: Any, incomplete: str) -> list[str]:
     """WorkerGroups of the cluster."""
     from controller.kube.resources import WORKERGROUPS
     from controller.policy.group_types import GROUPS_NAMESPACE
@@ -62,7 +60,7 @@ def rules(incomplete: str) -> list[str]:
     return [name for name in sorted(RULES) if name.startswith(incomplete)]
 
 
-def _names(ctx: typer.Context, start: str, resource: Resource, namespace: str = "") -> list[str]:
+def _names(ctx: Any, start: str, resource: Resource, namespace: str = "") -> list[str]:
     try:
         before = ctx.parent.params if ctx.parent is not None else {}  # `evalstop -n team why <TAB>`
         given = {

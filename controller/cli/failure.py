@@ -13,7 +13,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-import typer
+from controller.cli import output
 
 if TYPE_CHECKING:
     from controller.kube.errors import ApiError
@@ -58,11 +58,11 @@ def command(function: Command) -> Command:
         except Failure as failure:
             leave(failure)
         except KeyboardInterrupt:
-            raise typer.Exit(Exit.INTERRUPTED) from None
+            raise _exit(Exit.INTERRUPTED) from None
         except BrokenPipeError:
             # The reader (head, less) has seen enough; what Python flushes at its end must not complain.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(Exit.DONE) from None
+            raise _exit(Exit.DONE) from None
 
     return guarded  # type: ignore[return-value]
 
@@ -70,14 +70,20 @@ def command(function: Command) -> Command:
 def leave(failure: Failure) -> NoReturn:
     """Says what went wrong and what to do next, and ends the command."""
     tell(failure)
-    raise typer.Exit(failure.code)
+    raise _exit(failure.code)
+
+
+def _exit(code: Exit) -> Exception:
+    import typer
+
+    return typer.Exit(code)
 
 
 def tell(failure: Failure) -> None:
     """Says what went wrong and what to do next."""
-    typer.echo(f"error: {failure.message}", err=True)
+    output.say(f"error: {failure.message}", err=True)
     for line in failure.next_step.splitlines():
-        typer.echo(f"  next: {line}", err=True)
+        output.say(f"  next: {line}", err=True)
 
 
 def of_api(error: ApiError, doing: str) -> Failure:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from controller.cli import complete, flags, formatting, output
+from controller.cli import flags, formatting, output
 from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import Exit, Failure, command, tell
 from controller.cli.flags import Format
@@ -22,18 +20,12 @@ if TYPE_CHECKING:
     from controller.cli.job_view import Reading
 
 Object = dict[str, Any]
-Names = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="JOB...", help="Names of RLHFJobs, or namespace/name.", autocompletion=complete.jobs
-    ),
-]
 
 
 @command
 @flags.connects
 def get(
-    names: Names,
+    names: flags.Jobs,
     namespace: flags.Namespace = "",
     form: flags.Output = Format.TABLE,
     watch: flags.Watch = False,

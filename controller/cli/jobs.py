@@ -197,9 +197,7 @@ async def _elsewhere(api: CallerApi, where: str | None, selector: str) -> int:
 
 
 def _nothing(where: str | None, selector: str, elsewhere: int) -> None:
-    import typer
-
     at_ = f"in namespace {where}" if where else "in any namespace"
-    typer.echo(f"No RLHFJobs {at_}" + (f" with labels {selector}" if selector else "") + ".", err=True)
+    output.say(f"No RLHFJobs {at_}" + (f" with labels {selector}" if selector else "") + ".", err=True)
     if elsewhere:
-        typer.echo(f"{elsewhere} in other namespaces: evalstop list -A", err=True)
+        output.say(f"{elsewhere} in other namespaces: evalstop list -A", err=True)

@@ -8,7 +8,7 @@ import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 import typer
 import typer.main
@@ -16,15 +16,7 @@ from typer._coercion import RuntimeParam, TypeDescriptor, build_runtime_param
 from typer.core import TyperCommand, TyperGroup
 
 from controller.cli import examples
-
-
-class Place(NamedTuple):
-    """Place of a command: the panel of the help that it stands in, its module, and the function or
-    `typer.Typer` there."""
-
-    panel: str
-    module: str
-    attribute: str
+from controller.cli.places import Place
 
 
 class Commands(dict[str, Any]):

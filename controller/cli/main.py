@@ -1,85 +1,34 @@
-"""The `evalstop` command, also `kubectl rlhf`: one file per subcommand, listed here.
+"""The `evalstop` command, also `kubectl rlhf`: one file per subcommand (`controller.cli.places`).
 
 A command's file is loaded when the command is asked for, and at its top nothing that takes long (API client,
-plotting): a command that needs it loads it when it runs (tests/cli/test_cli_start.py).
+plotting): a command that needs it loads it when it runs (tests/cli/test_cli_start.py). The commands that one
+waits for do without typer, as long as they are called plainly (`controller.cli.quick`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import io
 import os
-import shlex
 import sys
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Any, NoReturn
 
-import typer
+from controller.cli import quick
+from controller.cli.output import say
+from controller.cli.places import COMMANDS
 
-from controller.cli import flags, lazy_group
-from controller.cli.lazy_group import Place
+if TYPE_CHECKING:
+    from controller.cli.app import app
 
-LOOK, ACT, RUN, STUDY = "Look", "Act", "Run it", "Study"
-
-COMMANDS = {
-    "list": Place(LOOK, "controller.cli.jobs", "list_jobs"),
-    "get": Place(LOOK, "controller.cli.get", "get"),
-    "why": Place(LOOK, "controller.cli.why", "why"),
-    "history": Place(LOOK, "controller.cli.history", "history"),
-    "pools": Place(LOOK, "controller.cli.pools", "pools"),
-    "rollouts": Place(LOOK, "controller.cli.rollouts", "rollouts"),
-    "groups": Place(LOOK, "controller.cli.groups", "groups"),
-    "queue": Place(LOOK, "controller.cli.queue", "queue"),
-    "top": Place(LOOK, "controller.cli.top", "top"),
-    "dashboard": Place(LOOK, "controller.cli.dashboard", "dashboard"),
-    "mode": Place(ACT, "controller.cli.change", "mode"),
-    "stop": Place(ACT, "controller.cli.change", "stop"),
-    "resume": Place(ACT, "controller.cli.change", "resume"),
-    "pin": Place(ACT, "controller.cli.pin", "pin"),
-    "report": Place(STUDY, "controller.cli.report", "report"),
-    "simulate": Place(STUDY, "controller.cli.simulate", "simulate"),
-    "export": Place(STUDY, "controller.cli.export", "export"),
-    "what-if": Place(STUDY, "controller.cli.what_if", "what_if"),
-    "replay": Place(STUDY, "controller.cli.replay", "replay"),
-    "parity": Place(STUDY, "controller.cli.parity", "parity"),
-    "rules": Place(STUDY, "controller.cli.rules", "app"),
-    "sim": Place(STUDY, "controller.cli.sim", "app"),
-    "extender": Place(RUN, "controller.cli.extender", "app"),
-    "check": Place(RUN, "controller.cli.check", "check"),
-    "checkpoints": Place(LOOK, "controller.cli.checkpoints", "checkpoints"),
-    "doctor": Place(RUN, "controller.cli.doctor.command", "doctor"),
-    "version": Place(RUN, "controller.cli.version", "version"),
-}
-
-app = typer.Typer(
-    name="evalstop",
-    cls=lazy_group.group(COMMANDS),
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+__all__ = ["COMMANDS", "app", "complete_for_kubectl", "main"]
 
 
-def _version(asked: bool) -> None:
-    if asked:
-        from controller.cli import version
+def __getattr__(name: str) -> Any:
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from controller.cli.app import app
 
-        version.version()
-        raise typer.Exit
-
-
-@app.callback()
-def before(
-    namespace: flags.Namespace = "",
-    kubeconfig: flags.Kubeconfig = "",
-    context: flags.Context = "",
-    _: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
-    ] = False,
-) -> None:
-    """Stop RLHF runs that are past their best, and explain why (EvalStop on Kubernetes)."""
-    flags.BEFORE.update(namespace=namespace, kubeconfig=kubeconfig, context=context)
+    return app
 
 
 def main() -> None:
@@ -88,8 +37,24 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a name that the terminal cannot show ends no command
-    plugin = Path(sys.argv[0]).name.startswith("kubectl")
+    plugin = os.path.basename(sys.argv[0]).startswith("kubectl")
+    if not plugin and "_EVALSTOP_COMPLETE" in os.environ:
+        code = quick.complete(os.environ)
+    else:
+        code = quick.run(sys.argv[1:])
+    if code is not None:
+        _end(code)
+    from controller.cli.app import app
+
     app(prog_name="kubectl rlhf" if plugin else "evalstop")
+
+
+def _end(code: int) -> NoReturn:
+    """End the process without taking apart what it loaded, which takes as long as loading a part of it."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    os._exit(code)
 
 
 def complete_for_kubectl() -> None:
@@ -98,6 +63,19 @@ def complete_for_kubectl() -> None:
     It is given the words so far, the last one incomplete, and prints candidates, one a line, then what to do
     with them: 4 says that no names of files are to be added.
     """
+    offered = quick.offered(sys.argv[1:-1], sys.argv[-1]) if len(sys.argv) > 1 else None
+    if offered is None:
+        offered = _offered_by_typer()
+    for line in (*offered, ":4"):
+        say(line)
+
+
+def _offered_by_typer() -> list[str]:
+    import contextlib
+    import shlex
+
+    from controller.cli.app import app
+
     words = ["evalstop", *sys.argv[1:]]
     os.environ.update(
         _EVALSTOP_COMPLETE="complete_bash", COMP_WORDS=shlex.join(words), COMP_CWORD=str(len(words) - 1)
@@ -105,8 +83,7 @@ def complete_for_kubectl() -> None:
     offered = io.StringIO()
     with contextlib.suppress(SystemExit), contextlib.redirect_stdout(offered):
         app(prog_name="evalstop", args=[])
-    for line in filter(None, [*offered.getvalue().splitlines(), ":4"]):
-        typer.echo(line)
+    return [line for line in offered.getvalue().splitlines() if line]
 
 
 if __name__ == "__main__":

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import typer
 
 from controller.cli.flags import Document, Format
 
@@ -19,11 +18,25 @@ def is_read(out: Path, files: Iterable[Path]) -> bool:
     return out.exists() and any(file.exists() and out.samefile(file) for file in files)
 
 
+def say(text: str, *, err: bool = False) -> None:
+    """Print a text as `typer.echo` does, which is loaded where it would do more than write the text."""
+    stream = sys.stderr if err else sys.stdout
+    if (getattr(stream, "encoding", None) or "").lower() != "utf-8" or (
+        "\x1b" in text and not stream.isatty()
+    ):
+        import typer
+
+        typer.echo(text, err=err)
+        return
+    stream.write(f"{text}\n")
+    stream.flush()
+
+
 def lines(text: Iterable[str]) -> None:
     """Print all lines in one write."""
     out = "\n".join(text)
     if out:
-        typer.echo(out)
+        say(out)
 
 
 def objects(found: Sequence[Object], form: Format, *, one: bool = False, stream: bool = False) -> bool:
@@ -46,7 +59,7 @@ def objects(found: Sequence[Object], form: Format, *, one: bool = False, stream:
             document(obj, Document(form.value), stream=True)
         return True
     whole = shown[0] if one else {"apiVersion": "v1", "kind": "List", "items": shown, "metadata": {}}
-    typer.echo(text(whole, Document(form.value)))
+    say(text(whole, Document(form.value)))
     return True
 
 
@@ -57,7 +70,7 @@ def document(value: Mapping[str, Any], form: Document, *, stream: bool = False) 
     """
     if form is Document.TEXT:
         return False
-    typer.echo(("---\n" if stream and form is Document.YAML else "") + text(value, form))
+    say(("---\n" if stream and form is Document.YAML else "") + text(value, form))
     return True
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import unicodedata
 from collections.abc import Mapping
@@ -80,6 +79,8 @@ def terminal(
     if given.isdecimal() and int(given) > 0:
         width = int(given)
     elif live:
+        import shutil
+
         width = shutil.get_terminal_size().columns
     return Terminal(
         width=None if width is None else max(NARROWEST, width),

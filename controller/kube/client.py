@@ -32,8 +32,6 @@ PAGE = 100  # objects a LIST asks for at a time: what a page takes as objects st
 # Bytes of one answer. An object has 1.5 MB in etcd, as text at most six times that; of a page that is larger
 # fewer objects are asked for.
 ANSWER_MOST = 16 << 20
-# Bytes that may be read in the loop whatever is in them; more goes to a thread if it is too deep.
-_SMALL = 1 << 18
 
 
 class Api:
@@ -163,7 +161,7 @@ class Api:
                 async for chunk in answer.chunks():
                     *lines, rest = (rest + chunk).split(b"\n")
                     for line in lines:
-                        yield _event(await decoded(line))
+                        yield _event(await self._decoded(line))
                     if len(rest) > ANSWER_MOST:
                         raise Gone(0, "TooLarge", f"watch {path}: an event of more than {ANSWER_MOST} bytes")
         except (OSError, ValueError, NoCredentials) as error:
@@ -281,7 +279,7 @@ class Api:
             outcome = str(status)
             if 200 <= status <= 299:
                 self.on_answer(verb, resource, _namespace(path), status, "")
-                return await decoded(data)
+                return await self._decoded(data)
             refused = from_response(status, data, headers)
             self.on_answer(verb, resource, _namespace(path), status, refused.message)
             raise refused
@@ -332,6 +330,9 @@ class Api:
         self.on_headers(answer.headers, answer.came_over)
         return answer
 
+    async def _decoded(self, data: bytes) -> Object:
+        return await decoded(data)
+
 
 def _namespace(path: str) -> str:
     """Return the namespace that a path goes into; "": none."""
@@ -366,7 +367,7 @@ async def read(chunks: AsyncIterator[bytes], what: str) -> bytes:
 
 async def decoded(data: bytes) -> Object:
     """Return what an answer, or an event of a watch, says. Raises ValueError."""
-    if len(data) > _SMALL:
+    if len(data) > wire.SMALL:  # if it is too deep as well, a thread reads it
         try:
             return wire.decode_plain(data)
         except ValueError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import ssl
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -87,6 +86,8 @@ def unseen_file(content: bytes) -> Iterator[str]:
     if hasattr(os, "memfd_create"):
         descriptor, path = os.memfd_create("evalstop-key", os.MFD_CLOEXEC), ""
     else:
+        import tempfile
+
         descriptor, path = tempfile.mkstemp(prefix="evalstop-key-")
     try:
         with open(descriptor, "wb", closefd=False) as file:

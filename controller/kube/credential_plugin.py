@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,6 +41,8 @@ async def run(plugin: Mapping[str, Any], cluster: Mapping[str, Any], folder: Pat
         NotLoggedIn: it cannot be run, fails, or what it prints is no ExecCredential.
         KeyError: it lacks command or apiVersion.
     """
+    import shutil
+
     version, command = str(plugin["apiVersion"]), str(plugin["command"])
     spec: dict[str, Any] = {"interactive": sys.stdin is not None and sys.stdin.isatty()}
     if plugin.get("interactiveMode") == "Never":

@@ -10,6 +10,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ def test_keys_of_a_kubeconfig_are_used_and_lie_on_no_disk(
         (tmp_path / name).write_bytes(pem)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    monkeypatch.setattr(connection.tempfile, "tempdir", str(scratch))
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     by_file = {"client-certificate": "client", "client-key": "client-key"}
     for user, cluster in (
         (inline_user(pki), {"certificate-authority-data": inline(pki["ca"])}),
@@ -138,7 +139,7 @@ def test_where_memory_is_no_file_the_file_is_gone_at_once(
     tmp_path: Path, pki: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(connection.os, "memfd_create", raising=False)
-    monkeypatch.setattr(connection.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with unseen_file(b"a key") as path:
         assert Path(path).read_bytes() == b"a key"
         assert os.stat(path).st_mode & 0o777 == 0o600
