@@ -1,7 +1,7 @@
 """Values of the brain as fields of a status and back, exactly, by what `controller.policy.stored` declares.
 
-cattrs makes one writer and one reader of each class. Here stands what it cannot know: our names and forms.
-What equals its default is left out. Fields that nobody declared are passed over.
+A reader of each class is made here when it is first needed, those that write by cattrs in
+`controller.api.encoding`. What equals its default is left out. Fields that nobody declared are passed over.
 """
 
 from __future__ import annotations
@@ -11,25 +11,19 @@ import reprlib
 import sys
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from functools import cache, partial
-from operator import eq
-from typing import Annotated, Any, TypeVar, get_args, get_origin
-
-from cattrs import BaseValidationError, Converter
-from cattrs.cols import namedtuple_dict_structure_factory, namedtuple_dict_unstructure_factory
-from cattrs.errors import AttributeValidationNote
-from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
+from functools import cache
+from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin
 
 from controller.api import evals, values
-from controller.api.declared import STATE, declared, is_record
-from controller.policy.stored import Absent, AtMost, Form
+from controller.api.declared import STATE, absent, declared, is_record
+from controller.policy.stored import Absent, Form
 from controller.policy.types import Attempt, EvalPoint, LossTrend
 
 Json = dict[str, Any]
 T = TypeVar("T")
+Read = Callable[[Any], Any]
 
-
-_UNREADABLE = (BaseValidationError, KeyError, TypeError, ValueError, AttributeError)
+_UNREADABLE = (KeyError, TypeError, ValueError, AttributeError)
 
 
 class StatusError(ValueError):
@@ -42,7 +36,9 @@ def encode(value: Any) -> Json:
     Raises:
         ValueError: a rule's state is longer than what a status may hold, or a time is none.
     """
-    found: Json = _CONVERTER.unstructure(value)
+    from controller.api.encoding import CONVERTER
+
+    found: Json = CONVERTER.unstructure(value)
     return found
 
 
@@ -58,9 +54,11 @@ def decode(cls: type[T], stored: Mapping[str, Any], path: str = "status") -> T:
         StatusError: a field is missing or does not read back.
     """
     try:
-        return _CONVERTER.structure(stored, cls)
+        read: Any = _reader
+        found: T = read(cls)(stored)
     except _UNREADABLE as error:
-        raise StatusError(_problem_in(error, path)) from None  # it would print a page for each level
+        raise StatusError(_problem_in(error, path)) from None
+    return found
 
 
 def decode_field(cls: Any, stored: Mapping[str, Any] | None, name: str, path: str = "status") -> Any:
@@ -77,11 +75,18 @@ def decode_field(cls: Any, stored: Mapping[str, Any] | None, name: str, path: st
 
 
 @cache
-def _field_reader(cls: Any, name: str) -> tuple[str, Callable[[Any], Any]]:
+def _field_reader(cls: Any, name: str) -> tuple[str, Read]:
     f = next(f for f in declared(cls) if f.name == name)
-    hint, default = f.kind.hint, getattr(cls(), name)
-    read = _CONVERTER.get_structure_hook(hint)
-    return f.key, lambda stored: read(stored[f.key], hint) if stored and f.key in stored else default
+    read, default = _read_of(f.kind.type, f.kind.notes), getattr(cls(), name)
+    return f.key, lambda stored: read(stored[f.key]) if stored and f.key in stored else default
+
+
+class _FieldError(ValueError):
+    """The first field of an object that does not read, "" where it is the object as a whole, and why."""
+
+    def __init__(self, key: str, error: Exception) -> None:
+        super().__init__(key, error)
+        self.key, self.error = key, error
 
 
 class _ElementError(ValueError):
@@ -92,30 +97,57 @@ class _ElementError(ValueError):
         self.index, self.error = index, error
 
 
-def _problem_in(error: BaseException, path: str) -> str:
+def _problem_in(error: Exception, path: str) -> str:
     """Return what is wrong with the first field that does not read, and where that is."""
-    while isinstance(error, (BaseValidationError, _ElementError)):
+    while isinstance(error, (_FieldError, _ElementError)):
         if isinstance(error, _ElementError):
-            path, error = f"{path}[{error.index}]", error.error
-            continue
-        inner = error.exceptions[0]
-        for note in getattr(inner, "__notes__", ()):
-            if isinstance(note, AttributeValidationNote):
-                key = next(f.key for f in declared(error.cl) if f.name == note.name)
-                path += f".{key}" if key else ""
-        error = inner
+            path += f"[{error.index}]"
+        elif error.key:
+            path += f".{error.key}"
+        error = error.error
     return f"{path} is missing" if isinstance(error, KeyError) else f"{path}: {error}"
 
 
-# --- what cattrs is told ---------------------------------------------------------------------------------
+# --- readers ---------------------------------------------------------------------------------------------
 
 
-def _has_form(hint: Any, form: Form) -> bool:
-    return get_origin(hint) is Annotated and form in hint.__metadata__
+def _read_of(sort: Any, notes: tuple[Any, ...] = ()) -> Read:
+    """Return what reads a value of a type with its notes."""
+    if get_origin(sort) is Annotated:
+        return _read_of(sort.__origin__, (*notes, *sort.__metadata__))
+    if Form.FLAG in notes:
+        return "True".__eq__
+    if Form.TIME in notes:
+        return values.seconds
+    if sort == tuple[EvalPoint, ...]:
+        return evals.points
+    if sort == tuple[object, ...]:
+        return _same
+    if get_origin(sort) is tuple and get_args(sort)[-1:] == (...,):
+        return _list(_read_of(get_args(sort)[0]))
+    if sort in _SCALARS:
+        return _SCALARS[sort]
+    if isinstance(sort, type) and issubclass(sort, StrEnum):
+        return sort
+    if not is_record(sort):
+        raise NotImplementedError(f"{sort!r} is the type of a field, and nothing here reads it")
+    return _reader(sort) if Form.INLINE in notes else _when_needed(sort)
 
 
-def _strict(sort: type) -> Callable[[Any, Any], Any]:
-    def read(value: Any, _: Any) -> Any:
+def _when_needed(cls: Any) -> Read:
+    """Return what reads a record, made with the first that is read: most statuses have few of the thirty."""
+    made: list[Read] = []
+
+    def read(stored: Any) -> Any:
+        if not made:
+            made.append(_reader(cls))
+        return made[0](stored)
+
+    return read
+
+
+def _strict(sort: type) -> Read:
+    def read(value: Any) -> Any:
         if type(value) is not sort:
             raise ValueError(f"{reprlib.repr(value)} is not of type {sort.__name__}")
         return value
@@ -123,29 +155,27 @@ def _strict(sort: type) -> Callable[[Any, Any], Any]:
     return read
 
 
-def _text(value: Any, _: Any) -> str:
+def _text(value: Any) -> str:
     if type(value) is not str:
         raise ValueError(f"{reprlib.repr(value)} is not of type str")
     return sys.intern(value)  # thousands of records say the same in the same words
 
 
-def _is_list(hint: Any) -> bool:
-    return get_origin(hint) is tuple and get_args(hint)[-1:] == (...,)
+def _same(value: Any) -> Any:
+    return value
 
 
-def _list(hint: Any, converter: Converter) -> Callable[[Any, Any], tuple[Any, ...]]:
-    """Return a reader that ends at the first fault: cattrs makes an error of each, and a tenant can write
-    hundreds of thousands of elements into a status."""
-    of, *_ = get_args(hint)
-    element = converter.get_structure_hook(of)
+def _list(element: Read) -> Read:
+    """Return a reader that ends at the first fault: a tenant can write hundreds of thousands of elements
+    into a status."""
 
-    def read(stored: Any, _: Any) -> tuple[Any, ...]:
+    def read(stored: Any) -> tuple[Any, ...]:
         if type(stored) is not list:
             raise ValueError(f"{reprlib.repr(stored)} is not a list")
         found = []
         for index, one in enumerate(stored):
             try:
-                found.append(element(one, of))
+                found.append(element(one))
             except _UNREADABLE as error:
                 raise _ElementError(index, error) from None
         return tuple(found)
@@ -153,158 +183,75 @@ def _list(hint: Any, converter: Converter) -> Callable[[Any, Any], tuple[Any, ..
     return read
 
 
-def _cut(hint: Any) -> Callable[[str], str]:
-    most = next(one.number for one in hint.__metadata__ if isinstance(one, AtMost))
-    return lambda text: text[:most]
+def _unless_none(read: Read) -> Read:
+    return lambda stored: None if stored is None else read(stored)
 
 
-def _packed(cls: Any) -> dict[str, int | None]:
-    """Return the fields that are stored in one text of JSON, and for one of them how long that may be."""
-    return {
-        f.name: next((one.number for one in f.kind.notes if isinstance(one, AtMost)), None)
-        for f in declared(cls)
-        if Form.PACKED in f.kind.notes
-    }
+_SCALARS: dict[Any, Read] = {
+    int: _strict(int),
+    bool: _strict(bool),
+    str: _text,
+    float: float,
+    Attempt: Attempt.parse,
+    LossTrend: lambda stored: LossTrend(*map(float, stored)),
+}
 
 
-def _absent(cls: Any) -> dict[str, Any]:
-    return {f.key: one.value for f in declared(cls) for one in f.kind.notes if isinstance(one, Absent)}
+class _Step(NamedTuple):
+    """Reading one field. ``key``: where it stands; ``shown``: what a message calls it."""
+
+    name: str
+    key: str
+    shown: str
+    optional: bool
+    read: Read
 
 
-def _overrides(cls: Any, converter: Converter, *, writes: bool) -> dict[str, Any]:
-    """Return what cattrs is told of each field. Hooks are found here: it drops what ``Annotated`` says.
+@cache
+def _reader(cls: Any) -> Read:
+    """Return what reads a dataclass or a named tuple."""
+    steps = _steps(cls)
 
-    ``writes``: those that write; else those that read. A command reads once, and finding both takes longer.
-    """
-    names = cls._fields if issubclass(cls, tuple) else [f.name for f in dataclasses.fields(cls)]
-    found = dict.fromkeys(names, override(omit=True))
-    for f in declared(cls):
-        hint = f.kind.hint
-        hook: Any = converter.get_unstructure_hook(hint) if writes else _when_needed(hint, converter)
-        if Absent(None) in f.kind.notes:
-            hook = partial(_unless_none, hook)
-        found[f.name] = override(
-            rename=f.name if f.key in ("", STATE) else f.key,
-            omit_if_default=False if Form.PACKED in f.kind.notes else None,
-            unstruct_hook=hook if writes else None,
-            struct_hook=None if writes else hook,
-        )
-    return found
+    def fields(stored: Any) -> Any:
+        given = {}
+        for name, key, shown, optional, read in steps:
+            if optional and key not in stored:
+                continue
+            try:
+                given[name] = read(stored[key])
+            except Exception as error:
+                raise _FieldError(shown, error) from None
+        try:
+            return cls(**given)
+        except Exception as error:
+            raise _FieldError("", error) from None
 
-
-def _when_needed(hint: Any, converter: Converter) -> Callable[[Any, Any], Any]:
-    """Return what reads a field; of a record it is made with the first that is read: most statuses have few
-    of the thirty."""
-    within = get_args(hint)[0] if get_origin(hint) is Annotated else hint
-    of = get_args(within)[0] if _is_list(within) else within
-    if not is_record(of) or Form.INLINE in getattr(hint, "__metadata__", ()):
-        found: Callable[[Any, Any], Any] = converter.get_structure_hook(hint)
-        return found
-    made: list[Callable[[Any, Any], Any]] = []
-
-    def read(stored: Any, sort: Any) -> Any:
-        if not made:
-            made.append(converter.get_structure_hook(hint))
-        return made[0](stored, sort)
-
-    return read
-
-
-def _unless_none(hook: Callable[..., Any], value: Any, *of: Any) -> Any:
-    return None if value is None else hook(value, *of)
-
-
-def _writer(cls: Any, converter: Converter) -> Callable[[Any], Json]:
-    named = _overrides(cls, converter, writes=True)
-    if issubclass(cls, tuple):
-        fields = namedtuple_dict_unstructure_factory(cls, converter, True, False, **named)
-    else:
-        fields = make_dict_unstructure_fn(
-            cls, converter, _cattrs_omit_if_default=True, _cattrs_use_linecache=False, **named
-        )
     inline = [f.name for f in declared(cls) if Form.INLINE in f.kind.notes]
-    packed, absent = _packed(cls), _absent(cls)
-
-    def write(value: Any) -> Json:
-        out = {key: found for key, found in fields(value).items() if found is not None}
-        for name in inline:
-            out |= out.pop(name)
-        for key, meaning in absent.items():
-            if key in out and out[key] == meaning:
-                del out[key]
-        if packed:
-            _pack(out, packed)
-        return out
-
-    return write
-
-
-def _pack(out: Json, packed: Mapping[str, int | None]) -> None:
-    text = values.state_text(**{name: out.pop(name) for name in packed})
-    most = max(filter(None, packed.values()))
-    if len(text) > most:
-        raise ValueError(
-            f"rule state of {next(iter(out.values()))!r} is {len(text)} characters of JSON, a status holds "
-            f"{most}"
-        )
-    out[STATE] = text
-
-
-def _reader(cls: Any, converter: Converter) -> Callable[[Any, Any], Any]:
-    named = _overrides(cls, converter, writes=False)
-    if issubclass(cls, tuple):
-        fields = namedtuple_dict_structure_factory(cls, converter, "from_converter", False, False, **named)
-    else:
-        fields = make_dict_structure_fn(cls, converter, _cattrs_use_linecache=False, **named)
-    inline = [f.name for f in declared(cls) if Form.INLINE in f.kind.notes]
-    packed, absent = _packed(cls), _absent(cls)
-    if not (inline or packed or absent):
+    packed = any(Form.PACKED in f.kind.notes for f in declared(cls))
+    meanings = absent(cls)
+    if not (inline or packed or meanings):
         return fields
 
-    def read(stored: Any, _: Any) -> Any:
-        whole = {**absent, **stored, **dict.fromkeys(inline, stored)}
+    def read(stored: Any) -> Any:
+        whole = {**meanings, **stored, **dict.fromkeys(inline, stored)}
         if packed and STATE in stored:
             whole |= values.state_values(stored[STATE])
-        return fields(whole, cls)
+        return fields(whole)
 
     return read
 
 
-def _made() -> Converter:
-    converter = Converter(unstruct_collection_overrides={tuple: list})
-    read, write = converter.register_structure_hook, converter.register_unstructure_hook
-    converter.register_structure_hook_factory(is_record, _reader)
-    converter.register_unstructure_hook_factory(is_record, _writer)
-    converter.register_structure_hook_factory(_is_list, _list)
-    write(float, values.number)
-    read(int, _strict(int))
-    read(bool, _strict(bool))
-    read(str, _text)
-    write(StrEnum, str)  # else they are taken for the str that they are
-    read(StrEnum, lambda text, sort: sort(text))
-    write(Attempt, str)
-    read(Attempt, _reading(Attempt.parse))
-    write(LossTrend, lambda trend: [values.number(one) for one in trend])
-    read(LossTrend, lambda stored, _: LossTrend(*map(float, stored)))
-    forms: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any], Callable[[Any], Any]], ...] = (
-        (partial(eq, tuple[EvalPoint, ...]), lambda points: evals.lines(points) or None, evals.points),
-        (partial(eq, tuple[object, ...]), _same, _same),
-        (partial(_has_form, form=Form.TIME), values.timestamp, values.seconds),
-        (partial(_has_form, form=Form.FLAG), str, "True".__eq__),
-    )
-    for of_it, write_it, read_it in forms:
-        converter.register_unstructure_hook_func(of_it, write_it)
-        converter.register_structure_hook_func(of_it, _reading(read_it))
-    converter.register_unstructure_hook_factory(partial(_has_form, form=Form.CUT), _cut)
-    return converter
-
-
-def _reading(read: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda stored, _: read(stored)
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-_CONVERTER = _made()
+def _steps(cls: Any) -> list[_Step]:
+    if issubclass(cls, tuple):
+        optional = set(cls._field_defaults)
+    else:
+        none = dataclasses.MISSING
+        optional = {f.name for f in dataclasses.fields(cls) if not f.default is f.default_factory is none}
+    found = []
+    for f in declared(cls):
+        read = _read_of(f.kind.type, f.kind.notes)
+        if Absent(None) in f.kind.notes:
+            read = _unless_none(read)
+        key = f.name if f.key in ("", STATE) else f.key
+        found.append(_Step(f.name, key, f.key, f.name in optional, read))
+    return found

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 from controller.api import values
 from controller.policy.stored import Absent, Form, Name
@@ -60,7 +61,7 @@ def kind(hint: Any) -> Kind:
 @cache
 def declared(cls: Any) -> tuple[Field, ...]:
     """Return the fields of a stored dataclass or named tuple, but those that are `Form.NOT_STORED`."""
-    hints = get_type_hints(cls, include_extras=True)
+    hints = _hints(cls)
     if is_record(cls) and issubclass(cls, tuple):
         defaults, hints = set(cls._field_defaults), {name: hints[name] for name in cls._fields}
     else:
@@ -74,6 +75,26 @@ def declared(cls: Any) -> tuple[Field, ...]:
             required = name not in defaults and not absent
             found.append(Field(name, _key(name, what.notes), what, required))
     return tuple(found)
+
+
+def _hints(cls: Any) -> dict[str, Any]:
+    """Return what `typing.get_type_hints` does with ``include_extras`` for a class whose module postpones its
+    annotations: all of a class are compiled at once, which takes a third of the time."""
+    found: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        written = vars(base).get("__annotations__") or {}
+        if not written:
+            continue
+        # typing.NamedTuple wraps them.
+        texts = [getattr(one, "__forward_arg__", one) for one in written.values()]
+        known = vars(sys.modules[base.__module__])
+        found |= zip(written, eval(f"({', '.join(texts)},)", known, dict(vars(base))), strict=True)
+    return found
+
+
+def absent(cls: Any) -> dict[str, Any]:
+    """Return what it means that a field is not there, by its key, where that is no default of the brain."""
+    return {f.key: one.value for f in declared(cls) for one in f.kind.notes if isinstance(one, Absent)}
 
 
 def is_record(cls: Any) -> bool:
