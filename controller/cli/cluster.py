@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from controller import names
@@ -114,8 +113,14 @@ def run(
     return asyncio.run(whole())
 
 
+def _close(wanted: str, known: Sequence[str], most: int) -> list[str]:
+    import difflib
+
+    return difflib.get_close_matches(wanted, known, most)
+
+
 def _contexts(wanted: str, known: tuple[str, ...]) -> str:
-    close = difflib.get_close_matches(wanted, known, 3)
+    close = _close(wanted, known, 3)
     there = ", ".join(close or known[:10]) or "none"
     return f"choose one with --context; {'closest' if close else 'there are'}: {there}"
 
@@ -230,7 +235,7 @@ async def near_namespaces(api: CallerApi, name: str) -> list[str]:
         there = [str(item["metadata"]["name"]) for item in (await api.list(NAMESPACES, None))[0]]
     except ApiError:
         return []
-    return difflib.get_close_matches(name.lower(), there, 3)
+    return _close(name.lower(), there, 3)
 
 
 async def check_namespace(api: CallerApi, name: str | None) -> None:
@@ -290,7 +295,7 @@ async def _near(api: CallerApi, resource: Resource, name: str, namespace: str | 
     except ApiError:
         return f"evalstop {command}"
     names = [item["metadata"]["name"] for item in here]
-    close = difflib.get_close_matches(name.lower(), names, 3)  # no name in a cluster has capitals
+    close = _close(name.lower(), names, 3)  # no name in a cluster has capitals
     if close:
         return f"did you mean {', '.join(close)}?"
     if namespace:

@@ -146,20 +146,20 @@ def of_api(error: ApiError, doing: str) -> Failure:
 
 
 USERS = "deploy/manifests/users.yaml"  # has the roles that carry the rights to EvalStop's own resources
-_WHO = re.compile(r'User "([^"]+)" cannot (\w+)')
-_WHERE = re.compile(r'in the namespace "([^"]+)"')
+_WHO = r'User "([^"]+)" cannot (\w+)'
+_WHERE = r'in the namespace "([^"]+)"'
 _LOOKS = ("get", "list", "watch")
-_PLAIN = re.compile(r"[\w.:@/+-]+")
+_PLAIN = r"[\w.:@/+-]+"
 
 
 def _rights(message: str) -> str:
     """Return what somebody with more rights runs, by the API server's own words of who lacks what, where."""
-    who, where = _WHO.search(message), _WHERE.search(message)
+    who, where = re.search(_WHO, message), re.search(_WHERE, message)
     user, verb = (who[1], who[2]) if who else ("YOU", "")
     role = "view" if verb in _LOOKS else "edit"
     account = user.removeprefix("system:serviceaccount:")
     subject = f"--user={user}" if account == user else f"--serviceaccount={account}"
-    if not _PLAIN.fullmatch(user):
+    if not re.fullmatch(_PLAIN, user):
         subject = "--user=YOU"
     name = "evalstop-" + (re.sub(r"[^a-z0-9]+", "-", account.lower()).strip("-") or "user")
     if "at the cluster scope" in message and verb not in ("", *_LOOKS):

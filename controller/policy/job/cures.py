@@ -32,30 +32,29 @@ from controller.policy.wording import (
     meant,
 )
 
-# What a message tells of a cure's blanks, besides the value that it proposes.
+# What a message tells of a cure's blanks, besides the value that it proposes. `re` compiles them when a
+# cure is filled in, which most commands do without.
 _IN_MESSAGE = (
-    re.compile(r"containers\[(?P<container>\d+)\]"),
-    re.compile(r"containers\[\d+\]\.(?P<field>\w+)\[(?P<index>\d+)\](?P<value_of>\.value)?"),
-    re.compile(r"^spec\.metrics\[(?P<metric_index>\d+)\]"),
-    re.compile(r"^spec\.metrics\[\d+\]\.direction: .* its direction is (?P<direction>Minimize|Maximize)"),
-    re.compile(r"^spec\.stopRule\.(?P<rule>\w+)\.(?P<parameter>\w+): "),
-    re.compile(r"^spec\.modifiers\[(?P<modifier_index>\d+)\]\.(?P<modifier>\w+)\.(?P<parameter>\w+): "),
-    re.compile(r"^spec\.priority: .*, at most (?P<ceiling>-?\d+)$"),
-    re.compile(r": (?P<gpus>[1-9]\d*) in all, expected \d+ as in spec\.gang"),
-    re.compile(r"^claim [a-z0-9.-]+ \(volume (?P<volume>[a-z0-9.-]+)\) is being deleted"),
-    re.compile(
-        r"^pods of an earlier attempt run on, .* owns them: (?P<orphans>[a-z0-9., -]+?)(?: and \d+ more)?;"
-    ),
-    re.compile(r"\bpod (?P<crashed>[a-z0-9.-]+) ended with exit code \d"),
-    re.compile(r"members? ha(?:s|ve) ended well, and pods? (?P<member>[a-z0-9.-]+)"),
-    re.compile(r"pods? (?P<unlabelled>[a-z0-9., -]+?)(?: and \d+ more)? of Job [a-z0-9.-]+ lacks? label"),
-    re.compile(r"^the node of pod \S+ is not ready: (?P<lost_node>[a-z0-9.-]+) is down"),
-    re.compile(r"^worker group (?P<group>[a-z0-9.-]+): "),
-    re.compile(r"expected (?P<replicas>\d+) as in spec\.gang\.replicas"),
-    re.compile(r"\bspec\.(?:completions|parallelism): (?P<replicas>\d+)(?:;|$)"),
-    re.compile(r"step (?P<pinned>\d+) of spec\.checkpoints\.pins"),
-    re.compile(r"^Job (?P<workload>[a-z0-9.-]+?)(?: lacks \d+ fields)?(?:: |\.spec\.)"),
-    re.compile(r"^spec\.gang\.gpusPerReplica: .*at most (?P<most>\d+) is right"),
+    r"containers\[(?P<container>\d+)\]",
+    r"containers\[\d+\]\.(?P<field>\w+)\[(?P<index>\d+)\](?P<value_of>\.value)?",
+    r"^spec\.metrics\[(?P<metric_index>\d+)\]",
+    r"^spec\.metrics\[\d+\]\.direction: .* its direction is (?P<direction>Minimize|Maximize)",
+    r"^spec\.stopRule\.(?P<rule>\w+)\.(?P<parameter>\w+): ",
+    r"^spec\.modifiers\[(?P<modifier_index>\d+)\]\.(?P<modifier>\w+)\.(?P<parameter>\w+): ",
+    r"^spec\.priority: .*, at most (?P<ceiling>-?\d+)$",
+    r": (?P<gpus>[1-9]\d*) in all, expected \d+ as in spec\.gang",
+    r"^claim [a-z0-9.-]+ \(volume (?P<volume>[a-z0-9.-]+)\) is being deleted",
+    r"^pods of an earlier attempt run on, .* owns them: (?P<orphans>[a-z0-9., -]+?)(?: and \d+ more)?;",
+    r"\bpod (?P<crashed>[a-z0-9.-]+) ended with exit code \d",
+    r"members? ha(?:s|ve) ended well, and pods? (?P<member>[a-z0-9.-]+)",
+    r"pods? (?P<unlabelled>[a-z0-9., -]+?)(?: and \d+ more)? of Job [a-z0-9.-]+ lacks? label",
+    r"^the node of pod \S+ is not ready: (?P<lost_node>[a-z0-9.-]+) is down",
+    r"^worker group (?P<group>[a-z0-9.-]+): ",
+    r"expected (?P<replicas>\d+) as in spec\.gang\.replicas",
+    r"\bspec\.(?:completions|parallelism): (?P<replicas>\d+)(?:;|$)",
+    r"step (?P<pinned>\d+) of spec\.checkpoints\.pins",
+    r"^Job (?P<workload>[a-z0-9.-]+?)(?: lacks \d+ fields)?(?:: |\.spec\.)",
+    r"^spec\.gang\.gpusPerReplica: .*at most (?P<most>\d+) is right",
 )
 # Of what the message does not tell: where most jobs have it.
 _USUAL = {"container": "0", "metric_index": "0"}
@@ -135,7 +134,7 @@ def _values(blank: str, message: str) -> dict[str, str]:
     """Return what a message tells of a cure's blanks."""
     values = dict(_USUAL)
     for pattern in _IN_MESSAGE:
-        if (found := pattern.search(message)) is not None:
+        if (found := re.search(pattern, message)) is not None:
             values |= {name: text or "" for name, text in found.groupdict().items()}
     if "orphans" in values:
         values["orphans"] = values["orphans"].replace(",", "")

@@ -31,16 +31,14 @@ _FIELDS = (
     f"{_POD}.priorityClassName",
 )
 _VALUE = r"\b%s(?:: | is )(?:[^;]*?, expected )?(?:'(?P<text>[^']*)'|(?P<other>\d{1,9}|true))"
-_CLASS = re.compile(
-    r"priorityClassName: [^;]* is not allowed by the GPUPool, (?:only: (?P<text>[\w.-]+)|none)"
-)
+_CLASS = r"priorityClassName: [^;]* is not allowed by the GPUPool, (?:only: (?P<text>[\w.-]+)|none)"
 _CONTAINER = r"containers\[(?P<name>[a-z0-9-]+)\]"
-_RUN = re.compile(rf"{_CONTAINER}\.volumeMounts: ConfigMap ")
-_GPUS = re.compile(
+_RUN = rf"{_CONTAINER}\.volumeMounts: ConfigMap "
+_GPUS = (
     rf"{_CONTAINER}\.resources\.limits\[{re.escape(GPU_RESOURCE)}\]: "
     r"(?:0 in all, expected )?(?P<gpus>\d+)\b(?! in all)"
 )
-_PORT = re.compile(rf"{_CONTAINER}\.ports: ")
+_PORT = rf"{_CONTAINER}\.ports: "
 
 
 def lacking(message: str, name: str) -> str:
@@ -61,10 +59,10 @@ def lacking(message: str, name: str) -> str:
             _put(spec, path, _value(found["text"], found["other"]))
     if "template.metadata.labels" in message:
         _put(spec, "template.metadata.labels", {LABEL_JOB: name})
-    if (refused := _CLASS.search(message)) is not None:
+    if (refused := re.search(_CLASS, message)) is not None:
         _put(spec, f"{_POD}.priorityClassName", refused["text"])  # None: it is taken out
     container: dict[str, Any] = {}
-    if (run := _RUN.search(message)) is not None:
+    if (run := re.search(_RUN, message)) is not None:
         volume = {"name": RUN_VOLUME, "configMap": {"name": f"{name}{RUN_CONFIGMAP_SUFFIX}"}}
         _put(spec, f"{_POD}.volumes", [volume])
         container |= {
@@ -72,9 +70,9 @@ def lacking(message: str, name: str) -> str:
             "volumeMounts": [{"name": RUN_VOLUME, "mountPath": RUN_DIR, "readOnly": True}],
             "env": [{"name": RUN_DIR_ENV, "value": RUN_DIR}],
         }
-    if (none := _GPUS.search(message)) is not None:
+    if (none := re.search(_GPUS, message)) is not None:
         container |= {"name": none["name"], "resources": {"limits": {GPU_RESOURCE: none["gpus"]}}}
-    if (port := _PORT.search(message)) is not None:
+    if (port := re.search(_PORT, message)) is not None:
         ports = [{"name": METRICS_PORT_NAME, "containerPort": "<port>"}]
         container |= {"name": port["name"], "ports": ports}
     if container:
