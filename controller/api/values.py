@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import calendar
 import json
 import math
 import re
 import time
+from datetime import date
 from functools import lru_cache
 from typing import Any
 
 from controller import bounded
 
+_EPOCH = date(1970, 1, 1).toordinal()
 _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(\.\d+)?Z")
 
 
@@ -53,7 +54,9 @@ def seconds(stamp: str) -> float:
     found = _TIME.fullmatch(stamp)
     if found is None:
         raise ValueError(f"time {stamp!r}: expected the form 2026-11-21T09:30:00.25Z")
-    whole = calendar.timegm((*map(int, found.groups()[:6]), 0, 0, 0))
+    year, month, day, hours, minutes, rest = map(int, found.groups()[:6])
+    days = date(year, month, 1).toordinal() - _EPOCH + day - 1
+    whole = ((days * 24 + hours) * 60 + minutes) * 60 + rest
     return float(f"{whole}{found[7] or ''}")
 
 

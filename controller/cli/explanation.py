@@ -11,7 +11,7 @@ from typing import Any
 from controller.api.rule_text import read as read_rule
 from controller.api.rule_text import rule_and_modifiers
 from controller.cli import formatting
-from controller.cli.job_view import Reading, rule
+from controller.cli.job_view import Reading, best_sentence, rule
 from controller.cli.remedies import as_steps, cure, marks, sentence
 from controller.cli.remedies import document as mark_document
 from controller.frozen import dataclass
@@ -25,7 +25,6 @@ from controller.policy.job import (
     LifeRecord,
     LonePeak,
     Mark,
-    alone_best,
     ended_early,
     evidence,
     found_gone,
@@ -383,12 +382,6 @@ def _scores(job: Reading) -> Iterator[tuple[str, str]]:
     if record.evals_seen or record.evals_missed:
         missed = f", {record.evals_missed} gone before they were read" if record.evals_missed else ""
         yield "evals", f"{record.evals_seen} seen by the rule{missed}"
-
-
-def best_sentence(record: JobRecord, best: Best) -> str:
-    """Return the best eval, and where nothing was compared with it, that."""
-    text = f"{formatting.number(best.score)} at step {best.step}"
-    return f"{text}, {alone}" if (alone := alone_best(record)) else text
 
 
 def not_counted(job: Reading) -> LonePeak | None:

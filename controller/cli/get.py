@@ -120,8 +120,7 @@ def page(job: Reading, now: float, screen: Terminal) -> list[str]:
 
 
 def _facts(job: Reading, now: float) -> Iterator[tuple[str, str]]:
-    from controller.cli.explanation import best_sentence, residency_sentence
-    from controller.cli.job_view import rule
+    from controller.cli.job_view import best_sentence, rule
     from controller.policy.job import place
 
     record, spec = job.record, job.spec
@@ -131,8 +130,11 @@ def _facts(job: Reading, now: float) -> Iterator[tuple[str, str]]:
     replicas, each = gang.get("replicas", 1), gang.get("gpusPerReplica", 0)
     yield "pool", f"{spec.get('pool')}, priority {spec.get('priority', 0)}"
     yield "gang", f"{replicas} x {counted(each, 'GPU')}"
-    if short := residency_sentence(job):
-        yield "group", short
+    if spec.get("sharing") or record.residency is not None or record.charged:
+        from controller.cli.explanation import residency_sentence  # few have a group, and it loads much
+
+        if short := residency_sentence(job):
+            yield "group", short
     yield "rule", rule(spec)
     yield "metric", f"{job.metric.get('name')}, {job.metric.get('direction', 'Maximize')}"
     yield "mode", job.mode + (", runState Stopped" if spec.get("runState") == "Stopped" else "")

@@ -10,8 +10,9 @@ from typing import Any
 from controller.api import record as stored
 from controller.api import values
 from controller.api.rule_text import rule_and_modifiers
+from controller.cli import formatting
 from controller.frozen import dataclass
-from controller.policy.job import METRICS, Condition, Direction, JobRecord, ProtectedCheckpoint
+from controller.policy.job import METRICS, Best, Condition, Direction, JobRecord, ProtectedCheckpoint
 from controller.policy.stopping import MODIFIERS, RULES
 from controller.policy.types import EvalPoint, EvalScale
 from controller.policy.wording import other_way
@@ -184,6 +185,14 @@ def kept(found: ProtectedCheckpoint) -> dict[str, Any]:
         "bytes": found.bytes,
         "evidence": found.evidence or None,
     }
+
+
+def best_sentence(record: JobRecord, best: Best) -> str:
+    """Return the best eval, and where nothing was compared with it, that."""
+    from controller.policy.job import alone_best
+
+    text = f"{formatting.number(best.score)} at step {best.step}"
+    return f"{text}, {alone}" if (alone := alone_best(record)) else text
 
 
 def _maximizes(metric: Mapping[str, Any]) -> bool:

@@ -11,7 +11,6 @@ derives the custom resource's schema from it, and the docs print it.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -134,6 +133,8 @@ def build(params_type: type[P], values: Mapping[str, Any], owner: str) -> P:
 
 def fingerprint(*parts: Any) -> str:
     """Twelve hex digits that change when a rule's name, version or any parameter does."""
+    import hashlib  # of no use to whoever only reads a status
+
     text = json.dumps(parts, sort_keys=True, default=dataclasses.asdict, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
