@@ -47,9 +47,7 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-pytest_plugins = [
-    f"tests.support.{name}" for name in ("cluster_report", "agent_fixture", "kueue_fixture", "helm_fixture")
-]
+pytest_plugins = [f"tests.support.{name}" for name in ("cluster_report", "agent_fixture", "helm_fixture")]
 
 
 @pytest.fixture(autouse=True)

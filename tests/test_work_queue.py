@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import signal
 import subprocess
@@ -131,6 +132,16 @@ def test_what_nobody_took_is_told(suite: Path) -> None:
     assert "stopping after 1 failures" in output
     # The first group, and what it had taken to tell its last test what comes next.
     assert work_queue.left(suite / "queue") == ["tests/cli/test_c.py", "tests/policy/test_d.py"]
+
+
+@pytest.mark.parametrize("folder", work_queue.TOGETHER)
+def test_what_a_folder_starts_ends_with_its_tests(folder: str) -> None:
+    """Of the whole session's length it would idle beside all tests that come after: a twentieth of a core."""
+    for path in (whole.ROOT / folder).glob("*.py"):
+        for made in ast.walk(ast.parse(path.read_text())):
+            if isinstance(made, ast.FunctionDef) and any(isinstance(n, ast.Yield) for n in ast.walk(made)):
+                scopes = [ast.unparse(decorator) for decorator in made.decorator_list]
+                assert "pytest.fixture(scope='session')" not in scopes, f"{path}: {made.name}"
 
 
 def test_folders_of_the_order_are_there() -> None:

@@ -16,9 +16,12 @@ from tests.support.stage_jobs import StageJobs
 NAMESPACE = "story"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def story(tools: dict[str, Found], tmp_path_factory: pytest.TempPathFactory) -> Iterator[StageJobs]:
-    """RLHFJobs of one namespace. At the end everything that was decided is decided again, equally."""
+    """RLHFJobs of one namespace. At the end everything that was decided is decided again, equally.
+
+    It ends with this folder's tests: idle, it would take its part of a core from all that come after.
+    """
     scenes = cast.load(namespace=NAMESPACE)
     with stage(tmp_path_factory.mktemp("story") / "plane", scenes.node_labels, silent) as built:
         built.apply(
