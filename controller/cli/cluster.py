@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from controller import names
-from controller.cli import formatting, output
+from controller.cli import formatting
 from controller.cli.connection import REQUEST_TIMEOUT, USUAL, Connection
 from controller.cli.failure import Exit, Failure, of_api
+from controller.cli.terminal import say
 from controller.kube import wire
 from controller.kube.client import Api, Object
 from controller.kube.connection import NoCredentials
@@ -214,7 +215,7 @@ def left(lease: Object, now: float) -> str:
 async def say_if_away(api: CallerApi) -> None:
     """Print on stderr that no operator is there, if that is known."""
     if told := await operator_away(api, time.time()):
-        output.say(f"warning: {told}", err=True)
+        say(f"warning: {told}", err=True)
 
 
 async def job(api: CallerApi, name: str) -> Object:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from controller.cli import output
+from controller.cli.terminal import say
 
 if TYPE_CHECKING:
     from controller.kube.errors import ApiError
@@ -81,9 +81,9 @@ def _exit(code: Exit) -> Exception:
 
 def tell(failure: Failure) -> None:
     """Says what went wrong and what to do next."""
-    output.say(f"error: {failure.message}", err=True)
+    say(f"error: {failure.message}", err=True)
     for line in failure.next_step.splitlines():
-        output.say(f"  next: {line}", err=True)
+        say(f"  next: {line}", err=True)
 
 
 def of_api(error: ApiError, doing: str) -> Failure:

@@ -12,7 +12,7 @@ from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import command
 from controller.cli.flags import Format
 from controller.cli.table import Column, render
-from controller.cli.terminal import Terminal, terminal
+from controller.cli.terminal import Terminal, say, terminal
 from controller.frozen import dataclass
 
 if TYPE_CHECKING:
@@ -198,6 +198,6 @@ async def _elsewhere(api: CallerApi, where: str | None, selector: str) -> int:
 
 def _nothing(where: str | None, selector: str, elsewhere: int) -> None:
     at_ = f"in namespace {where}" if where else "in any namespace"
-    output.say(f"No RLHFJobs {at_}" + (f" with labels {selector}" if selector else "") + ".", err=True)
+    say(f"No RLHFJobs {at_}" + (f" with labels {selector}" if selector else "") + ".", err=True)
     if elsewhere:
-        output.say(f"{elsewhere} in other namespaces: evalstop list -A", err=True)
+        say(f"{elsewhere} in other namespaces: evalstop list -A", err=True)

@@ -14,8 +14,8 @@ import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from controller.cli import quick
-from controller.cli.output import say
 from controller.cli.places import COMMANDS
+from controller.cli.terminal import say
 
 if TYPE_CHECKING:
     from controller.cli.app import app

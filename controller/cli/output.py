@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from controller.cli.flags import Document, Format
+from controller.cli.terminal import say
 
 Object = dict[str, Any]
 
@@ -16,20 +16,6 @@ Object = dict[str, Any]
 def is_read(out: Path, files: Iterable[Path]) -> bool:
     """Return whether a file that is to be written is one of those that are read: it would be lost."""
     return out.exists() and any(file.exists() and out.samefile(file) for file in files)
-
-
-def say(text: str, *, err: bool = False) -> None:
-    """Print a text as `typer.echo` does, which is loaded where it would do more than write the text."""
-    stream = sys.stderr if err else sys.stdout
-    if (getattr(stream, "encoding", None) or "").lower() != "utf-8" or (
-        "\x1b" in text and not stream.isatty()
-    ):
-        import typer
-
-        typer.echo(text, err=err)
-        return
-    stream.write(f"{text}\n")
-    stream.flush()
 
 
 def lines(text: Iterable[str]) -> None:

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from controller.cli import flags
 from controller.cli.flags import FLAGS, Flag
-from controller.cli.output import say
 from controller.cli.places import COMMANDS
+from controller.cli.terminal import say
 
 QUICK = frozenset(("list", "get", "why"))
 _CONNECTS = ("kubeconfig", "context")

@@ -89,6 +89,20 @@ def terminal(
     )
 
 
+def say(text: str, *, err: bool = False) -> None:
+    """Print a text as `typer.echo` does, which is loaded where it would do more than write the text."""
+    stream = sys.stderr if err else sys.stdout
+    if (getattr(stream, "encoding", None) or "").lower() != "utf-8" or (
+        "\x1b" in text and not stream.isatty()
+    ):
+        import typer
+
+        typer.echo(text, err=err)
+        return
+    stream.write(f"{text}\n")
+    stream.flush()
+
+
 def _shows(stream: TextIO, text: str) -> bool:
     try:
         text.encode(getattr(stream, "encoding", None) or "ascii")
