@@ -88,7 +88,7 @@ def mode(
             text = f"{found.key} has ended ({found.record.finished}): its mode does nothing any more"
             typer.echo(f"note: {text}", err=True)
         await _cap(api, found, to)
-        await cluster.say_if_away(api)
+        await cluster.say_if_away(api, found.obj)
 
     cluster.run(work, connection, namespace)
 
@@ -118,7 +118,7 @@ def stop(
             already = stopped_before(found) if _stands_still(found) else ""
             await patch(api, found, {"runState": "Stopped"}, dry_run)
             report_change(found, f"{already}; it is to stay so" if already else "is to be stopped", dry_run)
-        await cluster.say_if_away(api)
+        await cluster.say_if_away(api, found.obj)
         if wait and not dry_run:
             await until(api, found, _stopped, wait_seconds, "stopped, its pods gone")
 
@@ -172,7 +172,7 @@ def resume(
             typer.echo(f"note: {again}", err=True)
         if chosen is Source.BEST and (doubt := from_before(found)):
             typer.echo(f"note: {doubt}", err=True)
-        await cluster.say_if_away(api)
+        await cluster.say_if_away(api, found.obj)
         if wait and not dry_run:
             await until(api, found, _resumed(str(wish["id"])), wait_seconds, "back in the queue")
 
@@ -423,7 +423,7 @@ async def until(
         if time.monotonic() >= deadline:
             from controller.cli.cluster import operator_away
 
-            away = await operator_away(api, time.time())
+            away = await operator_away(api, time.time(), [found.obj])
             raise Failure(
                 Exit.TIMEOUT,
                 f"{found.key} is not {what} after {seconds:g} s; it is {found.state}"

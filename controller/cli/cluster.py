@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from controller import names
@@ -18,8 +18,9 @@ from controller.kube.connection import NoCredentials
 from controller.kube.direct import DirectTransport
 from controller.kube.errors import ApiError, NotFound, from_response
 from controller.kube.kubeconfig import BadKubeconfig, Caller, NoContext, PluginRefused, as_caller
-from controller.kube.lease import left_since, refused, renewed_lately
+from controller.kube.lease import left_since, refused, renewed_lately, served
 from controller.kube.resources import GPUPOOLS, LEASES, NAMESPACES, RLHFJOBS, SELF_ACCESS_REVIEWS, Resource
+from controller.policy.wording import some
 
 MANAGER = "evalstop-cli"
 
@@ -143,22 +144,56 @@ async def listed(
     return found, version
 
 
-async def operator_away(api: CallerApi, now: float) -> str:
+async def operator_away(api: CallerApi, now: float, shown: Iterable[Object]) -> str:
     """Return a sentence where no operator has renewed its Lease for long, or it is refused what it must
-    read or write: what is shown may be long past. Or that several are at work: it may be either's.
+    read or write: what is shown may be long past. Or that it does not serve a namespace of what is shown, or
+    that several are at work: it may be either's.
 
     "": nothing of it is so, or the caller may not read that Lease, or it is installed elsewhere.
+
+    Args:
+        api: the caller's.
+        now: s.
+        shown: objects that an operator writes the status of.
     """
+    everywhere = True
     try:
         found = await _leases(api)
     except ApiError:
+        everywhere = False
         try:
             found = [await api.get(LEASES, names.OPERATOR, names.NAMESPACE)]
         except ApiError:
             return ""
     if told := _rivals(found, now):
         return f"{told}; see evalstop doctor"
-    return next((left(one, now) for one in found if _namespace(one) == names.NAMESPACE), "")
+    shown = list(shown)
+    if everywhere and not found and any(written_in_a_term(one) for one in shown):
+        return (
+            "there is no Lease of an operator in this cluster any more: no run is watched or stopped until "
+            "one is installed, and states are as they were; see evalstop doctor"
+        )
+    here = next((one for one in found if _namespace(one) == names.NAMESPACE), None)
+    return (left(here, now) or unserved(here, map(_namespace, shown))) if here is not None else ""
+
+
+def written_in_a_term(obj: Object) -> bool:
+    """Return whether an operator that held a Lease has written an object's status."""
+    return bool((obj.get("status") or {}).get("epoch"))
+
+
+def unserved(lease: Object, namespaces: Iterable[str]) -> str:
+    """Return the sentence for namespaces that the holder of a Lease does not serve; "": it serves them
+    all."""
+    among = served(lease)
+    if among is None or not (out := sorted({one for one in namespaces if one} - among)):
+        return ""
+    of = "namespace" if len(out) == 1 else "namespaces"
+    return (
+        f"the operator does not serve {of} {some(out, 4)}, but {some(sorted(among), 4)} alone "
+        "(EVALSTOP_WATCH_NAMESPACES): no run there is watched or stopped, and states are as they were; "
+        "see evalstop doctor"
+    )
 
 
 async def rivals(api: CallerApi, now: float) -> str:
@@ -212,9 +247,9 @@ def left(lease: Object, now: float) -> str:
     )
 
 
-async def say_if_away(api: CallerApi) -> None:
-    """Print on stderr that no operator is there, if that is known."""
-    if told := await operator_away(api, time.time()):
+async def say_if_away(api: CallerApi, *shown: Object) -> None:
+    """Print on stderr that no operator is there for the objects that are shown, if that is known."""
+    if told := await operator_away(api, time.time(), shown):
         say(f"warning: {told}", err=True)
 
 

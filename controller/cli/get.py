@@ -75,7 +75,7 @@ def get(
             return
         if not output.objects(found, form, one=len(names) == 1):
             output.lines(lines(found, True))
-            await cluster.say_if_away(api)
+            await cluster.say_if_away(api, *found)
         for one in missing[:-1]:
             tell(one)
         if missing:

@@ -60,7 +60,7 @@ def history(
     async def work(api: CallerApi) -> tuple[Reading, list[dict[str, Any]], str]:
         found = job_view.read(await cluster.job(api, job))
         if form is Document.TEXT:
-            await cluster.say_if_away(api)
+            await cluster.say_if_away(api, found.obj)
         about = f"involvedObject.kind=RLHFJob,involvedObject.name={found.name}"
         try:
             events, _ = await api.list(EVENTS, found.namespace, fields=about)

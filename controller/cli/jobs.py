@@ -175,7 +175,7 @@ def list_jobs(
             return
         if found:
             output.lines(lines(found, True))
-            await cluster.say_if_away(api)
+            await cluster.say_if_away(api, *found)
         else:
             _nothing(where, selector, await _elsewhere(api, where, selector))
 

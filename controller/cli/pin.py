@@ -63,7 +63,7 @@ def pin(
             report_change(found, f"pins {_listed(after)} (were {_listed(before)})", dry_run)
         if not remove and (over := _over(found, named)):
             typer.echo(f"note: {over}", err=True)
-        await cluster.say_if_away(api)
+        await cluster.say_if_away(api, found.obj)
         if wait and not dry_run and not remove:
             await until(api, found, _pinned(named), wait_seconds, f"pinned at {_listed(named)}")
 

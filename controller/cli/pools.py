@@ -143,6 +143,7 @@ def pools(
             return
         if found:
             output.lines(lines(found, True))
+            await cluster.say_if_away(api, *found)
         else:
             typer.echo("No GPUPools.", err=True)
 

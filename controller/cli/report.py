@@ -110,7 +110,7 @@ def _of_cluster(subject: str, namespace: str, is_pool: bool, connection: Connect
             near, _ = await cluster.listed(api, RLHFJOBS, str(found["metadata"]["namespace"]))
         else:
             near, _ = await cluster.listed(api, RLHFJOBS, namespace or None)
-        await cluster.say_if_away(api)
+        await cluster.say_if_away(api, *near)
         return found, pools, near
 
     found, pools, near = cluster.run(work, connection, namespace)

@@ -49,7 +49,7 @@ def simulate(
     async def work(api: CallerApi) -> Reading:
         found = job_view.read(await cluster.job(api, job))
         if form is Document.TEXT:
-            await cluster.say_if_away(api)
+            await cluster.say_if_away(api, found.obj)
         return found
 
     found = cluster.run(work, connection, namespace)

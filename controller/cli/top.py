@@ -106,7 +106,7 @@ class View:
         except Failure as failure:
             if failure.code is not Exit.FORBIDDEN:
                 raise
-        self.away = await operator_away(self._api, time.time())
+        self.away = await operator_away(self._api, time.time(), self.jobs.values())
 
     async def follow(self) -> None:
         """Keep jobs and pools up to date until it is cancelled.
@@ -124,7 +124,7 @@ class View:
 
         while True:
             await asyncio.sleep(LOOK)
-            self.away = await operator_away(self._api, time.time())
+            self.away = await operator_away(self._api, time.time(), self.jobs.values())
 
     async def _one(self, resource: Resource) -> None:
         from controller.cli.watching import follow

@@ -40,7 +40,7 @@ def why(
         nonlocal usual
         found = job_view.read(await cluster.job(api, job))
         if form is Document.TEXT:
-            await cluster.say_if_away(api)
+            await cluster.say_if_away(api, found.obj)
             usual = await _usual_noise(api, found)
         return found
 

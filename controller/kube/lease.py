@@ -124,6 +124,12 @@ def refused(lease: Mapping[str, Any]) -> RefusedNote | None:
     return RefusedNote(at, what) if at is not None and what else None
 
 
+def served(lease: Mapping[str, Any]) -> frozenset[str] | None:
+    """Return the namespaces that the holder of a Lease serves, as it wrote; None: all, or it did not say."""
+    written = (lease["metadata"].get("annotations") or {}).get(names.ANNOTATION_NAMESPACES) or ""
+    return frozenset(str(written).split(",")) if written else None
+
+
 class Candidacy:
     """One candidate's knowledge of the Lease. ``now`` is always this process's own monotonic time (s).
 

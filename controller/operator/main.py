@@ -56,7 +56,15 @@ def candidate(
     api.on_headers = clock.observe  # a standby learns so whether its clock is right
     owner = environ.get("POD_UID") or secrets.token_hex(4)
     identity = f"{settings.instance}_{owner}"
-    return Leadership(api, settings.lease_namespace, settings.lease_name, identity, timing, clock=clock)
+    return Leadership(
+        api,
+        settings.lease_namespace,
+        settings.lease_name,
+        identity,
+        timing,
+        clock=clock,
+        serves=settings.namespaces,
+    )
 
 
 # uvloop: a third off what a scrape costs in asyncio's own loop.

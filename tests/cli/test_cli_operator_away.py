@@ -152,3 +152,63 @@ def test_one_that_is_there_or_cannot_be_asked_for_is_not_spoken_of(
 ) -> None:
     done = printed(tmp_path, [lease(age, holder) for age in ages])
     assert AWAY not in "".join(one.output for one in done)
+
+
+def of_a_term() -> list[dict[str, Any]]:
+    """Jobs whose statuses an operator with a Lease has written."""
+    jobs = [w.whole(name, record) for name, record in w.records().items()]
+    for job in jobs:
+        job.setdefault("status", {})["epoch"] = 3
+    return jobs
+
+
+@pytest.mark.parametrize("words", [["list"], ["why", "over"], ["top", "--once"], ["doctor", "over"]])
+def test_a_lease_that_is_gone_with_all_of_the_operator_is_told(tmp_path: Path, words: list[str]) -> None:
+    """Its namespace was deleted, and every run looked watched for good."""
+    away = "there is no Lease of an operator in this cluster any more: no run is watched"
+    elsewhere = lease(400.0)
+    elsewhere["metadata"] |= {"namespace": "other", "resourceVersion": "1"}
+    for there, told in (([], True), ([elsewhere], False)):
+        with stub_api(tmp_path, [*of_a_term(), *there]) as kubeconfig:
+            environ = {"KUBECONFIG": str(kubeconfig), "COLUMNS": "200"}
+            done = CliRunner().invoke(app, words, env=environ)
+        assert (away in done.output) is told, done.output
+
+
+LOOKING_AT = tuple(words for words in LOOKING if words[0] != "queue")
+
+
+def test_a_namespace_that_the_operator_does_not_serve_is_told(tmp_path: Path) -> None:
+    """One was left out of `watchNamespaces`: its runs stayed Running, with "nothing wrong", for good."""
+    one = lease(-3600.0)
+    told = {}
+    for among in ("", "team", "lab,other"):
+        one["metadata"]["annotations"] = {names.ANNOTATION_NAMESPACES: among}
+        with stub_api(tmp_path, [*of_a_term(), one]) as kubeconfig:
+            environ = {"KUBECONFIG": str(kubeconfig), "COLUMNS": "200"}
+            told[among] = [CliRunner().invoke(app, words, env=environ).output for words in LOOKING_AT]
+    said = "the operator does not serve namespace team, but lab, other alone (EVALSTOP_WATCH_NAMESPACES)"
+    for among, outputs in told.items():
+        for words, output in zip(LOOKING_AT, outputs, strict=False):
+            assert (said in output) is (among == "lab,other"), (words, output)
+
+
+def test_doctor_tells_which_runs_no_operator_serves_and_names_that_are_not_there(tmp_path: Path) -> None:
+    one = lease(-3600.0)
+    one["metadata"]["resourceVersion"], one["spec"]["leaseDurationSeconds"] = "1", 0.1
+    spaces = [
+        {"kind": "Namespace", "metadata": {"name": name, "resourceVersion": "1"}} for name in ("team", "lab")
+    ]
+    told = {}
+    for among in ("lba", "lab,team"):
+        one["metadata"]["annotations"] = {names.ANNOTATION_NAMESPACES: among}
+        with stub_api(tmp_path, [*of_a_term(), *spaces, one]) as kubeconfig:
+            environ = {"KUBECONFIG": str(kubeconfig), "COLUMNS": "200"}
+            done = CliRunner().invoke(app, ["doctor", "-o", "json"], env=environ)
+        found = [f for f in json.loads(done.stdout)["findings"] if f["about"] == "namespaces"]
+        told[among] = [(f["level"], f["text"]) for f in found]
+    (missing, left) = told["lba"]
+    assert missing == ("wrong", "EVALSTOP_WATCH_NAMESPACES names lba, which is not there; lab is")
+    assert left[0] == "wrong"
+    assert left[1].startswith(f"not served: team ({len(of_a_term())} RLHFJobs); EVALSTOP_WATCH_NAMESPACES")
+    assert told["lab,team"] == [("note", "the operator serves lab, team alone (EVALSTOP_WATCH_NAMESPACES)")]

@@ -12,7 +12,7 @@ from controller.kube.cache import Cache
 from controller.kube.client import Api
 from controller.kube.connect import connect
 from controller.kube.errors import NotLeading, Refused
-from controller.kube.lease import Timing
+from controller.kube.lease import Timing, served
 from controller.kube.resources import GPUPOOLS, LEASES, RLHFJOBS, Resource
 from controller.operator.process.leader_election import Leadership, LeadershipLost, Unopposed
 from controller.operator.process.metrics import Metrics
@@ -108,9 +108,24 @@ def test_a_writer_of_an_earlier_term_is_told_and_one_without_a_term_leaves_the_n
     asyncio.run(story())
 
 
-async def candidate(kubeconfig: Path, name: str, namespace: str) -> Leadership:
+async def candidate(kubeconfig: Path, name: str, namespace: str, serves: tuple[str, ...] = ()) -> Leadership:
     api = Api(await connect({"KUBECONFIG": str(kubeconfig)}), FAST.deadline / 2)
-    return Leadership(api, namespace, "election", name, FAST)
+    return Leadership(api, namespace, "election", name, FAST, serves=serves)
+
+
+def test_the_lease_tells_which_namespaces_its_holder_serves(plane: Plane, namespace: str) -> None:
+    async def story() -> None:
+        told = []
+        for name, serves in (("one", ("demo", "lab")), ("two", ()), ("three", ("lab",))):
+            leads = await candidate(plane.kubeconfig, name, namespace, serves)
+            task = asyncio.create_task(leads.run())
+            await asyncio.wait_for(leads.begin(), 30)
+            told.append(served(await leads._api.get(LEASES, "election", namespace)))
+            task.cancel()
+            await leads.release()
+        assert told == [{"demo", "lab"}, None, {"lab"}]
+
+    asyncio.run(story())
 
 
 def test_one_leads_gives_back_and_another_goes_on_on_a_real_server(plane: Plane, namespace: str) -> None:

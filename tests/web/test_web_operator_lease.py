@@ -12,7 +12,14 @@ from controller import names
 from controller.api.values import timestamp
 from controller.kube.errors import ApiError
 from controller.kube.lease import RefusedNote
-from controller.web.dashboard.feed import API_SILENT, OPERATOR_AWAY, OPERATOR_REFUSED, Feed, Stale
+from controller.web.dashboard.feed import (
+    API_SILENT,
+    NOT_SERVED,
+    OPERATOR_AWAY,
+    OPERATOR_REFUSED,
+    Feed,
+    Stale,
+)
 from controller.web.dashboard.operator_lease import OperatorLease
 
 
@@ -76,13 +83,28 @@ def test_another_clock_is_not_believed_but_an_old_lease_is() -> None:
     assert looked(leases, clock, 0.0, lease) == pytest.approx(time.time() - 3600.0, abs=3.0)
 
 
-@pytest.mark.parametrize("status", [403, 404])
-def test_without_the_right_or_the_lease_nothing_is_known(status: int) -> None:
+def test_without_the_right_or_where_no_lease_was_ever_seen_nothing_is_known() -> None:
+    leases, clock, lease = made()
+    leases.failure = ApiError(404, "NotFound", "it may be installed elsewhere")
+    assert looked(leases, clock, 100.0, lease) is None
+    leases.failure = None
+    leases.renew()
+    looked(leases, clock, 0.0, lease)
+    leases.failure = ApiError(403, "Forbidden", "no")
+    assert looked(leases, clock, 100.0, lease) is None
+
+
+def test_a_lease_that_is_gone_is_renewed_by_nobody() -> None:
+    """The operator's namespace was deleted, and the page went on as if it were there."""
     leases, clock, lease = made()
     leases.renew()
     looked(leases, clock, 0.0, lease)
-    leases.failure = ApiError(status, "Reason", "no")
-    assert looked(leases, clock, 100.0, lease) is None
+    leases.failure = ApiError(404, "NotFound", "gone")
+    assert looked(leases, clock, 20.0, lease) is None, "it is made anew at once where it was deleted alone"
+    assert looked(leases, clock, 10.0, lease) is not None
+    feed = Feed(leases)  # type: ignore[arg-type]
+    feed._lease = lease
+    assert feed.stale(time.time()).why == OPERATOR_AWAY
 
 
 def test_an_api_server_that_is_away_does_not_make_the_operator_live() -> None:
@@ -126,6 +148,24 @@ def test_a_leader_that_is_refused_its_rights_is_told_and_one_that_is_away_first(
     leases.renew(at=time.time() + 60.0)
     looked(leases, clock, 1.0, lease)
     assert feed.stale(time.time()) is None
+
+
+def test_a_namespace_that_is_shown_and_not_served_is_told() -> None:
+    """It was left out of `watchNamespaces`, and its runs looked watched for good."""
+    leases, clock, lease = made()
+    feed = Feed(leases)  # type: ignore[arg-type]
+    feed._lease = lease
+    leases.renew()
+    leases.spec["acquireTime"] = timestamp(1_790_000_000.0)
+    leases.annotations[names.ANNOTATION_NAMESPACES] = "demo,lab"
+    feed._jobs = {"demo/a": {}, "lab/b": {}}
+    looked(leases, clock, 0.0, lease)
+    assert feed.stale(time.time()) is None
+    feed._jobs["prod/c"] = {}
+    told = feed.stale(time.time())
+    assert told == Stale(1_790_000_000.0, NOT_SERVED.format(namespaces="namespace prod"))
+    feed._jobs["ops/d"] = {}
+    assert "namespaces ops, prod" in feed.stale(time.time()).why
 
 
 def test_what_is_said_names_no_address() -> None:

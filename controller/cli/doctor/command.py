@@ -151,12 +151,13 @@ def _show(
 
 async def examine(api: CallerApi, operator_namespace: str) -> list[Finding]:
     """Check the whole installation and return the findings."""
-    from controller.cli.doctor import installation, rights
+    from controller.cli.doctor import installation, rights, served
 
     version = [f async for f in installation.server(api)]  # without it there is nothing to go on about
     return version + await _all(
         ("CRDs", installation.resource_definitions(api)),
         ("operator", installation.operator(api, operator_namespace)),
+        ("namespaces", served.namespaces(api, operator_namespace)),
         ("pools", installation.pools(api, operator_namespace)),
         ("extender and dashboard", installation.beside(api, operator_namespace)),
         ("your rights", rights.caller(api, api.namespace)),
@@ -172,11 +173,11 @@ async def examine_job(api: CallerApi, name: str) -> list[Finding]:
 
     job = read(await find(api, name))
     return await _all(
-        ("operator", checks.operator(api, time.time())),
+        ("operator", checks.operator(api, job, time.time())),
         ("spec", checks.spec(job, time.time())),
         ("template", template.template(api, job)),
         ("pods", checks.pods(api, job)),
-        ("metrics", checks.metrics(api, job)),
+        ("metrics", checks.metrics(api, job, time.time())),
         ("checkpoints", checks.checkpoints(api, job)),
     )
 

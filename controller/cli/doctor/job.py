@@ -87,9 +87,9 @@ async def spec(job: Reading, now: float) -> AsyncIterator[Finding]:
         yield note("metric", doubt)
 
 
-async def operator(api: CallerApi, now: float) -> AsyncIterator[Finding]:
+async def operator(api: CallerApi, job: Reading, now: float) -> AsyncIterator[Finding]:
     """Yield that no operator leads, if so: whatever the job's status says is of before."""
-    if told := await operator_away(api, now):
+    if told := await operator_away(api, now, [job.obj]):
         yield wrong("operator", told.removesuffix("; see evalstop doctor"), "evalstop doctor")
 
 
@@ -232,7 +232,7 @@ async def pods(api: CallerApi, job: Reading) -> AsyncIterator[Finding]:
             return
 
 
-async def metrics(api: CallerApi, job: Reading) -> AsyncIterator[Finding]:
+async def metrics(api: CallerApi, job: Reading, now: float) -> AsyncIterator[Finding]:
     """Yield the trainer's page, read through the API server as the operator reads it from the pod."""
     decision = job.record.decision
     if job.record.admission is None or (decision is not None and decision.suspended_at is not None):
@@ -244,14 +244,15 @@ async def metrics(api: CallerApi, job: Reading) -> AsyncIterator[Finding]:
     ref = (job.spec.get("workload") or {}).get("ref")
     workload = await _workload(api, job, ref)
     theirs = members(found, workload, None if ref else str(job.obj["metadata"].get("uid")))
-    async for finding in _pages(api, job, {one.pod: (one, pod) for pod in theirs for one in [member(pod)]}):
+    pages = {one.pod: (one, pod) for pod in theirs for one in [member(pod)]}
+    async for finding in _pages(api, job, pages, now):
         # In mode Off nothing is broken by it yet; it is once the mode is another.
         unread = job.mode == "Off" and finding.level is Level.WRONG
         yield replace(finding, level=Level.NOTE) if unread else finding
 
 
 async def _pages(
-    api: CallerApi, job: Reading, pods: Mapping[str, tuple[Member, Mapping[str, Any]]]
+    api: CallerApi, job: Reading, pods: Mapping[str, tuple[Member, Mapping[str, Any]]], now: float
 ) -> AsyncIterator[Finding]:
     """Yield who of these pods speaks for the job, found as the operator finds it, and what its page lacks."""
     asked = job.spec.get("scrape") or {}
@@ -290,7 +291,8 @@ async def _pages(
             yield ok("speaker", f"{chosen.name} (index {chosen.index}), of {len(there)} that were asked")
     body = read[chosen.pod]
     if isinstance(body, ApiError):
-        yield _unread(job, pods[chosen.pod][1], port, path, body)
+        away = await operator_away(api, now, [job.obj])
+        yield _unread(job, pods[chosen.pod][1], port, path, body, away)
         return
     for found in examined(job, body):
         yield found
@@ -326,9 +328,11 @@ async def _workload(api: CallerApi, job: Reading, ref: Mapping[str, Any] | None)
         return None
 
 
-def _unread(job: Reading, obj: Mapping[str, Any], port: int, path: str, error: ApiError) -> Finding:
+def _unread(
+    job: Reading, obj: Mapping[str, Any], port: int, path: str, error: ApiError, away: str
+) -> Finding:
     """Return why there is no page to look at: the API server asks nobody, nobody answers, or not with the
-    page."""
+    page. ``away``: why no operator reads it now; "": one does, as far as is known."""
     pod, address = obj["metadata"]["name"], (obj.get("status") or {}).get("podIP", "")
     if error.status == 403:
         text = f"may not be read through the API server: {error.message}"
@@ -336,7 +340,7 @@ def _unread(job: Reading, obj: Mapping[str, Any], port: int, path: str, error: A
             "metrics", text, f"kubectl port-forward pod/{pod}{job.flags()} {port}, then look at {path}"
         )
     if (error.status, error.reason) == (400, PROXY_REFUSES):
-        return _unasked(job, f"http://{address}:{port}{path}", error)
+        return _unasked(job, f"http://{address}:{port}{path}", error, away)
     if why := trouble(obj) or trainer_ended(obj):
         return note("metrics", f"there is no page to read: {why}")
     if unheard(obj):
@@ -354,15 +358,15 @@ def _unread(job: Reading, obj: Mapping[str, Any], port: int, path: str, error: A
     )
 
 
-def _unasked(job: Reading, url: str, error: ApiError) -> Finding:
+def _unasked(job: Reading, url: str, error: ApiError, away: str) -> Finding:
     """Return what the operator says of a page that the API server does not ask for: it reads pods by
-    themselves.
+    themselves. ``away``: why it reads none now.
 
     An API server passes nothing on to loopback addresses, which pods of a local control plane have.
     """
     why = f"the page cannot be looked at from here, for the API server does not ask {url}: {error.message}"
     read = job.record.condition(METRICS)
-    if read is None or not read.status:
+    if away or read is None or not read.status:
         return unknown("metrics", why, f"curl {url} on the machine of its node")
     newest = f", the newest at step {job.record.evals[-1].step}" if job.record.evals else ""
     return ok("metrics", f"the operator reads them: {counted(job.record.evals_seen, 'eval')}{newest}; {why}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -116,6 +116,7 @@ class Leadership:
     Args:
         api: for the Lease alone: its time limit is short, and it is not asked whether this process leads.
         identity, timing: see `Candidacy`. monotonic, clock: this process's clocks (s).
+        serves: the namespaces that it serves; (): all.
     """
 
     def __init__(
@@ -127,7 +128,9 @@ class Leadership:
         timing: Timing,
         monotonic: Callable[[], float] = steady,
         clock: Callable[[], float] = time.time,
+        serves: Sequence[str] = (),
     ) -> None:
+        self._serves = ",".join(serves) or None
         self._api, self._namespace, self._name = api, namespace, name
         self._candidacy = Candidacy(identity, timing)
         self._timing, self._now, self._clock = timing, monotonic, clock
@@ -351,9 +354,12 @@ class Leadership:
     async def _patch(
         self, seen: LeaseView, spec: Mapping[str, Any], refused: RefusedNote | None = None
     ) -> dict[str, Any]:
-        """Write over what was read, with what this process is refused; what another one said of itself
-        goes."""
-        said = {names.ANNOTATION_REFUSED: refused.written() if refused is not None else None}
+        """Write over what was read, with what this process serves, and is refused; what another one said of
+        itself goes."""
+        said = {
+            names.ANNOTATION_NAMESPACES: self._serves,
+            names.ANNOTATION_REFUSED: refused.written() if refused is not None else None,
+        }
         body = {"metadata": {"annotations": said}, "spec": spec}
         return await self._api.merge_patch(
             LEASES, self._name, body, self._namespace, version=seen.version, uid=seen.uid
@@ -361,7 +367,9 @@ class Leadership:
 
     def _manifest(self, spec: Mapping[str, Any]) -> dict[str, Any]:
         labels = {names.LABEL_MANAGED_BY: names.MANAGED_BY}
-        metadata = {"name": self._name, "namespace": self._namespace, "labels": labels}
+        metadata: dict[str, Any] = {"name": self._name, "namespace": self._namespace, "labels": labels}
+        if self._serves is not None:
+            metadata["annotations"] = {names.ANNOTATION_NAMESPACES: self._serves}
         return {
             "apiVersion": LEASES.api_version,
             "kind": LEASES.kind,

@@ -30,6 +30,7 @@ from controller.objects import parse_time
 from controller.policy.group_types import GROUPS_NAMESPACE
 from controller.policy.job import Desired, JobRecord
 from controller.policy.pool import ordered_by
+from controller.policy.wording import some
 from controller.web.dashboard.operator_lease import OperatorLease
 
 Object = Mapping[str, Any]
@@ -66,6 +67,7 @@ OPERATOR_AWAY = "no operator renews its Lease, so nothing is decided until one i
 OPERATOR_REFUSED = "the operator is refused rights that it needs, so runs may go on unseen until it has them"
 
 
+NOT_SERVED = "the operator does not serve {namespaces}, so runs there are neither watched nor stopped"
 API_SILENT = "the API server does not answer"
 
 
@@ -211,11 +213,22 @@ class Feed:
                 return None
             if away is None:
                 refused = self._lease.refused
-                return Stale(refused.since, OPERATOR_REFUSED) if refused is not None else None
+                if refused is not None:
+                    return Stale(refused.since, OPERATOR_REFUSED)
+                out = self._not_served(self._lease.served)
+                return Stale(self._lease.term_began or now, out) if out else None
             return Stale(away, API_SILENT if self._lease.unanswered else OPERATOR_AWAY)
         if self._broken_since is None:
             self._broken_since = now
         return Stale(self._broken_since, _in_words(problem))
+
+    def _not_served(self, among: frozenset[str] | None) -> str:
+        """Return that runs are shown of namespaces that the operator does not serve; "": none is."""
+        if among is None:
+            return ""
+        out = sorted({key.partition("/")[0] for key in self._jobs} - among)
+        which = f"namespace {out[0]}" if len(out) == 1 else f"namespaces {some(out, 4)}"
+        return NOT_SERVED.format(namespaces=which) if out else ""
 
     @property
     def ready(self) -> bool:

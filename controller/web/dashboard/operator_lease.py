@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from controller import names
 from controller.kube.errors import ApiError
-from controller.kube.lease import RefusedNote, left_since, refused
+from controller.kube.lease import RefusedNote, left_since, refused, served
 from controller.kube.resources import LEASES
 from controller.objects import parse_time
 
@@ -37,6 +37,8 @@ class OperatorLease:
         self._duration = USUAL_DURATION
         self._renewed: float | None = None
         self.refused: RefusedNote | None = None  # what its holder says that it is refused
+        self.served: frozenset[str] | None = None  # the namespaces that it says it serves; None: all
+        self.term_began: float | None = None  # s since the epoch
 
     def away_since(self) -> float | None:
         """Return when (s since the epoch) it was renewed last, if nobody renews it any more; None: somebody
@@ -58,16 +60,20 @@ class OperatorLease:
             await asyncio.sleep(LOOK)
 
     async def look(self) -> None:
-        """Look once. What cannot be read changes nothing: whoever cannot reach the API server says so."""
+        """Look once. What cannot be read changes nothing: whoever cannot reach the API server says so.
+        A Lease that was there and is gone, perhaps with all of the operator, is renewed by nobody."""
         try:
             lease = await self._api.get(LEASES, names.OPERATOR, self._namespace)
         except ApiError as error:
-            if error.status in (403, 404):
-                self._seen = self.refused = None
+            if error.status == 403:
+                self._seen = self.refused = self.served = None
+            elif error.status == 404:
+                self._answered = self._clock()
             return
         self._answered = self._clock()
-        self.refused = refused(lease)
+        self.refused, self.served = refused(lease), served(lease)
         spec = lease.get("spec") or {}
+        self.term_began = parse_time(str(spec.get("acquireTime") or ""))
         seen = (str(spec.get("holderIdentity") or ""), str(spec.get("renewTime") or ""))
         if seen != self._seen:
             first = self._seen is None
