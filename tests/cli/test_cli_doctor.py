@@ -377,7 +377,7 @@ def test_a_page_that_the_api_server_does_not_ask_for_is_not_the_trainers_fault(
     metrics = w.condition(c.METRICS, reads, "Scraped" if reads else "Timeout", "so it is")
     record = replace(w.running(), conditions=(*others, metrics))
     pod = {"metadata": {"name": "run-0"}, "status": {"podIP": "127.1.2.3"}}
-    found = checks._unread(job_view.read(w.whole("run", record)), pod, 9400, "/metrics", error)
+    found = checks._unread(job_view.read(w.whole("run", record)), pod, 9400, "/metrics", error, "")
     assert found.level is level
     assert said in found.text
     assert bool(found.cure.line) == (level is not Level.OK)
@@ -388,7 +388,7 @@ def test_a_page_on_a_node_that_is_not_ready_is_not_the_trainers_fault() -> None:
     away = [{"type": "Ready", "status": "False"}, {"type": "ContainersReady", "status": "True"}]
     pod = {"metadata": {"name": "run-0"}, "status": {"phase": "Running", "conditions": away}}
     error = Refused(503, "ServiceUnavailable", "no route to host")
-    found = checks._unread(job_view.read(w.whole("run", w.running())), pod, 9400, "/metrics", error)
+    found = checks._unread(job_view.read(w.whole("run", w.running())), pod, 9400, "/metrics", error, "")
     assert found.level is Level.NOTE
     assert found.text == "there is no page to read: the node of pod run-0 is not ready"
 
