@@ -434,7 +434,7 @@ def test_who_speaks_is_found_as_the_operator_finds_it(
     api = Pages(pages)
 
     async def look() -> list[Finding]:
-        return [found async for found in checks._pages(api, job_view.read(whole), pods)]  # type: ignore[arg-type]
+        return [found async for found in checks._pages(api, job_view.read(whole), pods, 0.0)]  # type: ignore[arg-type]
 
     found = asyncio.run(look())
     assert len(api.asked) == asked
