@@ -526,6 +526,8 @@ class JobView:
     delayed_at: float | None = None  # s, when its stop first waited for what other namespaces' runs show
     rollout: Rollout | None = field(default=None, metadata=WHERE_USED)  # its actors; None: it has none
     sharing: SharedTraining | None = field(default=None, metadata=WHERE_USED)  # None: its GPUs are its own
+    # It is preempted for another job and trains on to its next checkpoint: it may stay yet.
+    may_stay: bool = field(default=False, metadata=WHERE_USED)
 
     @property
     def namespace(self) -> str:
@@ -588,7 +590,7 @@ NO_NEWS_TO_POOL = (
     *("key", "submitted", "sequence", "metric"),  # the same for a job's life
     *("attained", "remaining", "estimate", "since", "waited"),  # with the time; a policy asks to be woken
     *("weight", "preemptible", "policy_state", "delayed_at"),  # the pool's own
-    *("attempt", "not_before", "avoid", "taken_back", "may_return"),  # come with another state
+    *("attempt", "not_before", "avoid", "taken_back", "may_return", "may_stay"),  # come with another state
     *("evidence", "offered_at"),  # come with a reading, an offer
 )
 
@@ -798,3 +800,5 @@ class PoolPlan:
     wake_at: float | None = None
     lending: LendingPlan | None = field(default=None, metadata=WHERE_USED)  # None: no job has actors
     sharing: GroupsPlan | None = field(default=None, metadata=WHERE_USED)  # None: no sharing is offered
+    # Preempted jobs that stay: nobody waits any more.
+    called_off: tuple[JobKey, ...] = field(default=(), metadata=WHERE_USED)

@@ -483,6 +483,8 @@ class Operator:
             put(grant.key, lambda r, g=grant, d=desired: job_outcomes.granted(r, d, g, now))
         for preemption in plan.preemptions:
             put(preemption.key, lambda r, p=preemption: job_outcomes.preempted(r, p, now))
+        for key in plan.called_off:
+            put(key, job_outcomes.called_off)
         policy_states = dict(plan.policy_states)
         for admission in plan.admissions:
             self.world.admitting(thoughts[admission.key], admission)

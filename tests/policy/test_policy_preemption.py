@@ -224,3 +224,79 @@ def test_a_short_job_passes_a_long_one_and_the_long_one_comes_back() -> None:
     world.settle()
     assert long_.record.attempt == 2
     assert long_.started == [1, 2]
+
+
+def preempted_for_a_short_one() -> tuple[PolicyWorld, Job]:
+    """A long run that goes on to its next checkpoint, because a short one waits for its GPUs."""
+    world = PolicyWorld(
+        {"n1": 2, "n2": 2}, PolicySpec("las", {"first_threshold": 100.0, "second_threshold": 1e6})
+    )
+    long_, other = world.submit("ns/long", 1, 2), world.submit("ns/other", 1, 2)
+    world.settle()
+    world.now += 100.0
+    for key in ("ns/long", "ns/other"):
+        world.scrape(key, step=60, total_steps=100, checkpoint_step=50, resumed_step=0)
+    world.settle()
+    world.submit("ns/short", 1, 2)
+    for _ in range(5):
+        world.pool_pass()
+        going = [job for job in (long_, other) if job.record.preempting is not None]
+        if going:
+            world.step(going[0].desired.key)
+            return world, going[0]
+        world.step("ns/short")
+    raise AssertionError("nobody is preempted")
+
+
+@pytest.mark.parametrize("how", ["its job is deleted", "its job gets others' GPUs"])
+def test_a_preemption_that_nobody_waits_for_any_more_is_called_off(how: str) -> None:
+    """It was carried out for nobody: the run lost what it had done since its last checkpoint."""
+    world, job = preempted_for_a_short_one()
+    assert c.summary(job.record.conditions) == "Preempting"
+    if how == "its job is deleted":
+        del world.jobs["ns/short"]
+    else:
+        (stays,) = (one for one in world.jobs if one not in {job.desired.key, "ns/short"})
+        world.finish(stays)
+    world.settle()
+    assert (job.record.preempting, job.record.preemptions, job.record.attempt) == (None, 0, 1)
+    assert job.started == [1]
+    assert c.summary(job.record.conditions) == "Running"
+    admitted = job.record.condition(c.ADMITTED)
+    assert admitted is not None
+    assert admitted.status
+    short = world.jobs.get("ns/short")
+    assert short is None or short.record.admission is not None
+
+
+def test_a_preemption_goes_on_while_anybody_waits_or_once_its_cost_is_settled() -> None:
+    world, job = preempted_for_a_short_one()
+    world.pool_pass()
+    assert job.record.preempting is not None, "the short one waits"
+    world.now += 300.0
+    world.step(job.desired.key)
+    assert job.record.preempting.lost is not None
+    del world.jobs["ns/short"]
+    world.settle()
+    assert job.record.preemptions == 1
+    assert job.started == [1, 2], "it is admitted again at once"
+
+
+@pytest.mark.parametrize(
+    ("why", "may"),
+    [
+        ({}, True),
+        ({"lost": 0.0}, False),
+        ({"evicted": "Evicted"}, False),
+        ({"reason": c.ROLLOUT_STARVED}, False),
+        ({"reason": c.GROUP_LOST}, False),
+    ],
+)
+def test_only_what_leaves_for_another_and_has_not_begun_may_stay(why: dict[str, object], may: bool) -> None:
+    world, job = running()
+    preempt(world, job)
+    assert job.record.preempting is not None
+    job.record = replace(job.record, preempting=replace(job.record.preempting, **why))  # type: ignore[arg-type]
+    assert (job_outcomes.called_off(job.record) is not job.record) is may
+    withdrawn = replace(job.record, admission=replace(job.record.admission, withdrawn=1.0))  # type: ignore[type-var]
+    assert job_outcomes.called_off(withdrawn) is withdrawn

@@ -27,6 +27,24 @@ def begin(record: JobRecord, preemption: Preemption, now: float) -> JobRecord:
     return replace(record, preempting=Preempting(preemption.reason, now))
 
 
+def may_be_called_off(record: JobRecord) -> bool:
+    """Return whether a run leaves for another job alone, and nothing has been done to it yet."""
+    going, admission = record.preempting, record.admission
+    if going is None or going.evicted or going.lost is not None or going.reason in starvation.REASONS:
+        return False
+    return admission is not None and admission.withdrawn is None
+
+
+def call_off(record: JobRecord) -> JobRecord:
+    """Return the record of a run that stays after all; the same one if it is too late.
+
+    What its queue policy remembered of it is of a job that leaves; it places a running one by itself.
+    """
+    if not may_be_called_off(record):
+        return record
+    return replace(record, preempting=None, queue_policy_state=())
+
+
 def carry_out(context: PlanContext) -> Plan:
     """Return the next step of a preemption, or of what follows an eviction by an external queue."""
     workload, going = context.observed.workload, context.record.preempting

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from controller.policy.actor_types import Rollout
-from controller.policy.job import endings, residency, rollout_actors, verdicts
+from controller.policy.job import endings, preemption, residency, rollout_actors, verdicts
 from controller.policy.job.comparability import seen_by_fleet
 from controller.policy.job.record import JobRecord
 from controller.policy.job.service import attained, remaining_seconds
@@ -69,6 +69,7 @@ def job_view(
         taken_back=record.taken_back.at if record.taken_back is not None else None,
         delayed_at=record.delayed_at,
         may_return=admission is not None and not endings.is_quiet(observed.workload),
+        may_stay=state is JobState.PREEMPTING and preemption.may_be_called_off(record),
         rollout=_rollout(desired, observed, record),
         sharing=residency.shared_training(desired, record),
         **(_offered(observed, record, state) if _in_its_queue(desired, observed) else {}),

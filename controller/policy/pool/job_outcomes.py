@@ -50,6 +50,7 @@ class Verb(StrEnum):
 
     GRANT = "grant"
     PREEMPTION = "preemption"
+    CALLED_OFF = "called-off"
     RECALL = "recall"
     ADMISSION = "admission"
     ACTOR_START = "actor-start"
@@ -126,6 +127,9 @@ def outcomes(
         yield Write(grant.key, Verb.GRANT, grant)
     for preempted_ in plan.preemptions:
         yield Write(preempted_.key, Verb.PREEMPTION, preempted_, policy_states.pop(preempted_.key, None))
+    for key in plan.called_off:
+        if called_off(jobs[key].record) is not jobs[key].record:
+            yield Write(key, Verb.CALLED_OFF)
     lent = plan.lending
     for key, recalls in _by_job(lent.recalls if lent is not None else ()).items():
         yield Write(key, Verb.RECALL, Recalls(tuple(recalls)))
@@ -175,6 +179,8 @@ def after(write: Write, record: JobRecord, desired: Desired, now: float) -> JobR
             record = handed(record, target, now)
         case None if write.verb is Verb.LIFTED_REFUSAL:
             record = lifted(record)
+        case None if write.verb is Verb.CALLED_OFF:
+            record = called_off(record)
     return record if write.policy_state is None else with_policy_state(record, write.policy_state)
 
 
@@ -279,6 +285,12 @@ def preempted(record: JobRecord, why: Preemption, now: float) -> JobRecord:
     if why.reason == SLOWS_OTHERS:
         record = residency.slowed_others(record)
     return preemption.begin(record, why, now)
+
+
+def called_off(record: JobRecord) -> JobRecord:
+    """Return the record once nobody waits for the GPUs of a job that was preempted; the same one if it is
+    too late."""
+    return preemption.call_off(record)
 
 
 def with_policy_state(record: JobRecord, policy_state: tuple[int, ...]) -> JobRecord:

@@ -75,7 +75,7 @@ def plan_pool(snapshot: PoolSnapshot, now: float) -> PoolPlan:
     case = _Case.of(snapshot, now)  # 1. whose each GPU is, and who cannot run at all
     stops = limit_stops(case.snapshot.jobs, case.snapshot, now)  # 2. which proposals to stop count
     chosen = _choose(case, stops)  # 3. who is released, admitted, preempted, by the queue policy
-    _demote(case, chosen)  # 4. who gives way to those that still wait
+    _demote(case, chosen)  # 4. who gives way to those that still wait, or need not leave any more
     lent = _lend(case, chosen)  # 5. which spare actors are recalled for whom, and which start
     reserved = _reserve(case, chosen)  # 6. to whom GPUs go that are still in use
     return _report(case, stops, chosen, reserved, lent)  # 7. all of it, and why each other job waits
@@ -190,6 +190,7 @@ class _Chosen:
     wake_at: float | None
     quota_ledger: QuotaLedger | None = None
     leaving: list[JobView] = field(default_factory=list)
+    called_off: list[JobView] = field(default_factory=list)
 
 
 def _choose(case: _Case, stops: LimitedStops) -> _Chosen:
@@ -264,6 +265,17 @@ def _demote(case: _Case, chosen: _Chosen) -> None:
     demoted = give_way(case.new_policy, stay, lower, chosen.leaving, wait, room, case.now, quotas=case.quotas)
     chosen.preemptions += [Preemption(j.key, DEMOTED) for j in demoted]
     chosen.leaving += demoted
+    _call_off(case, chosen)
+
+
+def _call_off(case: _Case, chosen: _Chosen) -> None:
+    """Have those stay that were preempted, and that nobody waits for any more: whoever did has gone, or has
+    got other GPUs. As long as anybody waits, whoever leaves goes on to leave."""
+    if case.how.offers or chosen.rest or chosen.barred or chosen.preemptions:
+        return
+    chosen.called_off = [j for j in chosen.leaving if j.may_stay and j.sharing is None]
+    stay = {j.key for j in chosen.called_off}
+    chosen.leaving = [j for j in chosen.leaving if j.key not in stay]
 
 
 def _starting(case: _Case, chosen: _Chosen) -> list[JobView]:
@@ -367,6 +379,7 @@ def _report(
         ),
         lending=lent,
         sharing=shared,
+        called_off=tuple(j.key for j in chosen.called_off),
     )
 
 
