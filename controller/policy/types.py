@@ -526,8 +526,8 @@ class JobView:
     delayed_at: float | None = None  # s, when its stop first waited for what other namespaces' runs show
     rollout: Rollout | None = field(default=None, metadata=WHERE_USED)  # its actors; None: it has none
     sharing: SharedTraining | None = field(default=None, metadata=WHERE_USED)  # None: its GPUs are its own
-    # It is preempted for another job and trains on to its next checkpoint: it may stay yet.
-    may_stay: bool = field(default=False, metadata=WHERE_USED)
+    # It is preempted for another job and trains on to its next checkpoint: it may stay yet. None: not so.
+    may_stay: bool | None = field(default=None, metadata=WHERE_USED)
 
     @property
     def namespace(self) -> str:
@@ -800,5 +800,5 @@ class PoolPlan:
     wake_at: float | None = None
     lending: LendingPlan | None = field(default=None, metadata=WHERE_USED)  # None: no job has actors
     sharing: GroupsPlan | None = field(default=None, metadata=WHERE_USED)  # None: no sharing is offered
-    # Preempted jobs that stay: nobody waits any more.
-    called_off: tuple[JobKey, ...] = field(default=(), metadata=WHERE_USED)
+    # Preempted jobs that stay: nobody waits any more. None: there are none.
+    called_off: tuple[JobKey, ...] | None = field(default=None, metadata=WHERE_USED)

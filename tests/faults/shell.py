@@ -483,7 +483,7 @@ class Operator:
             put(grant.key, lambda r, g=grant, d=desired: job_outcomes.granted(r, d, g, now))
         for preemption in plan.preemptions:
             put(preemption.key, lambda r, p=preemption: job_outcomes.preempted(r, p, now))
-        for key in plan.called_off:
+        for key in plan.called_off or ():
             put(key, job_outcomes.called_off)
         policy_states = dict(plan.policy_states)
         for admission in plan.admissions:

@@ -400,7 +400,7 @@ class ClusterState:
         known = self._carried_out.get(key)
         if known is None or known[0] != uid:
             return {}
-        return {"not_carried_out": known[1], "carried_out": known[1] is None}
+        return {"not_carried_out": known[1], "carried_out": known[1] is None or None}
 
     def as_written(self, loaded: JobSnapshot, record: JobRecord) -> JobSnapshot | None:
         """Return a job as `load` gives it now that ``record`` is its status, without reading that back.

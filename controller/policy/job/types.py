@@ -444,7 +444,8 @@ class Observed:
     orphans: tuple[OrphanedPod, ...] = field(default=(), metadata=WHERE_USED)
     # Why the API server let an action of the last plan not through; None: it did, or nobody knows.
     not_carried_out: Problem | None = field(default=None, metadata=WHERE_USED)
-    carried_out: bool = field(default=False, metadata=WHERE_USED)  # all of the last plan, after one was not
+    # All of the last plan was let through, after something was not; None: nothing is to be taken back.
+    carried_out: bool | None = field(default=None, metadata=WHERE_USED)
 
 
 class BranchLife(NamedTuple):

@@ -69,7 +69,7 @@ def job_view(
         taken_back=record.taken_back.at if record.taken_back is not None else None,
         delayed_at=record.delayed_at,
         may_return=admission is not None and not endings.is_quiet(observed.workload),
-        may_stay=state is JobState.PREEMPTING and preemption.may_be_called_off(record),
+        may_stay=(state is JobState.PREEMPTING and preemption.may_be_called_off(record)) or None,
         rollout=_rollout(desired, observed, record),
         sharing=residency.shared_training(desired, record),
         **(_offered(observed, record, state) if _in_its_queue(desired, observed) else {}),

@@ -127,7 +127,7 @@ def outcomes(
         yield Write(grant.key, Verb.GRANT, grant)
     for preempted_ in plan.preemptions:
         yield Write(preempted_.key, Verb.PREEMPTION, preempted_, policy_states.pop(preempted_.key, None))
-    for key in plan.called_off:
+    for key in plan.called_off or ():
         if called_off(jobs[key].record) is not jobs[key].record:
             yield Write(key, Verb.CALLED_OFF)
     lent = plan.lending

@@ -379,7 +379,7 @@ def _report(
         ),
         lending=lent,
         sharing=shared,
-        called_off=tuple(j.key for j in chosen.called_off),
+        called_off=tuple(j.key for j in chosen.called_off) or None,
     )
 
 
