@@ -47,7 +47,9 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-pytest_plugins = [f"tests.support.{name}" for name in ("cluster_report", "agent_fixture", "helm_fixture")]
+pytest_plugins = [
+    f"tests.support.{name}" for name in ("cluster_report", "folders", "agent_fixture", "helm_fixture")
+]
 
 
 @pytest.fixture(autouse=True)

@@ -144,6 +144,32 @@ def test_what_a_folder_starts_ends_with_its_tests(folder: str) -> None:
                 assert "pytest.fixture(scope='session')" not in scopes, f"{path}: {made.name}"
 
 
+def test_what_a_folder_shares_ends_before_the_next_folder_begins(tmp_path: Path) -> None:
+    shared = """
+import pathlib, pytest
+
+@pytest.fixture(scope="package")
+def shared():
+    yield
+    pathlib.Path("ended").touch()
+"""
+    first = "import pathlib\ndef test_it(shared): assert not pathlib.Path('ended').exists()\n"
+    files = {
+        "tests/a/conftest.py": shared,
+        "tests/a/test_a.py": first,
+        "tests/a/test_b.py": first,
+        "tests/b/test_c.py": "import pathlib\ndef test_it(): assert pathlib.Path('ended').exists()\n",
+        "pytest.ini": "[pytest]\ntestpaths = tests\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.support.folders"]
+    environment = {**os.environ, "PYTHONPATH": str(whole.ROOT)}
+    ended = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout
+
+
 def test_folders_of_the_order_are_there() -> None:
     """A folder that was renamed would lose its place."""
     for path in (*work_queue.WAITING, *work_queue.COMPUTING, *work_queue.TOGETHER):
