@@ -6,7 +6,7 @@ import dataclasses
 import sys
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from controller.api import values
 from controller.policy.stored import Absent, Form, Name
@@ -82,13 +82,14 @@ def _hints(cls: Any) -> dict[str, Any]:
     annotations: all of a class are compiled at once, which takes a third of the time."""
     found: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
-        written = vars(base).get("__annotations__") or {}
-        if not written:
-            continue
+        written = getattr(base, "__annotations__", None) or {}
         # typing.NamedTuple wraps them.
         texts = [getattr(one, "__forward_arg__", one) for one in written.values()]
-        known = vars(sys.modules[base.__module__])
-        found |= zip(written, eval(f"({', '.join(texts)},)", known, dict(vars(base))), strict=True)
+        if not all(type(text) is str for text in texts):
+            return get_type_hints(cls, include_extras=True)
+        if texts:
+            known = vars(sys.modules[base.__module__])
+            found |= zip(written, eval(f"({', '.join(texts)},)", known, dict(vars(base))), strict=True)
     return found
 
 
