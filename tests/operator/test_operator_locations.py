@@ -11,13 +11,29 @@ from hypothesis import strategies as st
 from controller.operator.state.locations import Locations
 
 
-def job(name: str, path: str, *, age: int = 0, claim: str = "work", namespace: str = "ns") -> dict[str, Any]:
+def job(
+    name: str,
+    path: str,
+    *,
+    age: int = 0,
+    claim: str = "work",
+    namespace: str = "ns",
+    status: dict[str, Any] | None = None,
+) -> dict[str, Any]:
     created = f"2026-01-01T00:00:{age:02}Z"
     location = {"volumeClaim": {"claimName": claim, "path": path}}
     return {
         "metadata": {"namespace": namespace, "name": name, "creationTimestamp": created},
         "spec": {"checkpoints": {"location": location}},
+        "status": status or {},
     }
+
+
+CLAIMED = {"claim": {"attempt": 1}}
+REFUSED = {"claim": {"attempt": 1, "problem": "LocationTaken"}}
+FAILED = {"claim": {"attempt": 1, "problem": "OutOfSpace"}}
+TRAINS = {"attempt": 1, "admission": {"attempt": 1}, **FAILED}
+TRAINED = {"attempt": 1, **FAILED}
 
 
 @pytest.mark.parametrize(
@@ -42,6 +58,49 @@ def test_the_younger_is_refused_and_both_are_named(first: str, second: str, said
     assert "second needs a folder of its own" in message
     assert known.drop(older) == ["second"]
     assert known.clash(younger) is None
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "why"),
+    [
+        ({}, {}, "which was made in the same second and goes first by its name"),
+        ({}, CLAIMED, "which has it already"),
+        ({}, TRAINS, "which has it already"),  # one that starts without its claim, which failed
+        ({}, TRAINED, "which has it already"),
+        (FAILED, CLAIMED, "which has it already"),
+        (REFUSED, CLAIMED, "which has it already"),
+        (CLAIMED, TRAINS, "which has it already"),
+        (REFUSED, {}, "which is to claim it"),  # whose claim's answer was lost
+        (CLAIMED, CLAIMED, "which was made in the same second and goes first by its name"),
+    ],
+)
+def test_of_two_made_in_one_second_the_one_that_has_the_folder_keeps_it(
+    first: dict[str, Any], second: dict[str, Any], why: str
+) -> None:
+    """run-10 came first by its name, and run-9 had claimed the folder and trained in it: each was refused for
+    the other, and no rule stopped the one that ran."""
+    known, ten, nine = Locations(), job("run-10", "/runs/a"), job("run-9", "/runs/a/")
+    known.put(nine)
+    known.put(ten)
+    assert (known.clash(ten), known.clash(nine) is None) == (None, False), "by the name, the same for all"
+    ten["status"], nine["status"] = first, second
+    concerned = known.put(nine) + known.put(ten)
+    assert ("run-10" in concerned) is bool(second), "its turn is another one now"
+    winner, other = (ten, nine) if "by its name" in why else (nine, ten)
+    assert known.clash(winner) is None
+    reason, message = known.clash(other) or ("", "")
+    assert reason == "LocationShared"
+    assert f"that of RLHFJob {winner['metadata']['name']} (/runs/a), {why};" in message
+
+
+def test_a_job_that_comes_to_a_folder_takes_it_from_nobody() -> None:
+    known, old, runs = Locations(), job("old", "/runs/b"), job("runs", "/runs/a", age=9, status=TRAINS)
+    known.put(old)
+    known.put(runs)
+    moved = job("old", "/runs/a")
+    known.put(moved)
+    assert known.clash(runs) is None
+    assert "which has it already" in (known.clash(moved) or ("", ""))[1]
 
 
 @pytest.mark.parametrize(
@@ -76,18 +135,22 @@ def test_a_place_of_an_unknown_kind_is_refused_by_name() -> None:
 PATHS = st.lists(st.sampled_from("ab"), max_size=3).map(lambda parts: "/" + "/".join(parts))
 
 
-@given(st.lists(st.tuples(st.sampled_from("xyz"), PATHS, st.booleans()), max_size=12))
-def test_it_says_what_comparing_all_with_all_says(acts: list[tuple[str, str, bool]]) -> None:
-    known, there = Locations(), {}
-    for name, path, stays in acts:
-        obj = job(name, path, age="xyz".index(name))
-        if stays:
+RANKS = (TRAINS, CLAIMED, {}, REFUSED)
+
+
+@given(st.lists(st.tuples(st.sampled_from("xyz"), PATHS, st.sampled_from([0, 1, 2, 3, None])), max_size=12))
+def test_it_says_what_comparing_all_with_all_says(acts: list[tuple[str, str, int | None]]) -> None:
+    known: Locations = Locations()
+    there: dict[str, tuple[int, str]] = {}
+    for name, path, rank in acts:
+        obj = job(name, path, age="xyz".index(name) // 2, status=RANKS[rank or 0])
+        if rank is not None:
             known.put(obj)
-            there[name] = path.rstrip("/") + "/"
+            there[name] = rank, path.rstrip("/") + "/"
         else:
             known.drop(obj)
             there.pop(name, None)
-    for name, path in there.items():
-        older = [p for n, p in there.items() if n < name]
-        clashes = any(p.startswith(path) or path.startswith(p) for p in older)
-        assert (known.clash(job(name, path, age="xyz".index(name))) is not None) is clashes
+    for name, (rank, path) in there.items():
+        before = [p for n, (r, p) in there.items() if (r, n) < (rank, name)]
+        clashes = any(p.startswith(path) or path.startswith(p) for p in before)
+        assert (known.clash(job(name, path)) is not None) is clashes

@@ -1,7 +1,11 @@
 """Checkpoint folders of the RLHFJobs of a namespace, and which of them would write into each other's.
 
 Two trainers in one folder, or in one inside the other, rotate each other's checkpoints away, and nobody can
-tell whose a checkpoint is. The older RLHFJob has the folder; the younger is refused, and both are named.
+tell whose a checkpoint is. One RLHFJob has the folder; the others are refused, and both are named. It is the
+one that trains there or, where none does, the one whose claim on it succeeded or that has trained there: what
+is secured there is its own, and the claim's file on the store refuses every other. Where none has it, the
+older one goes first, and of two made in one second the one whose name sorts first; and after all of them one
+whose own claim was refused, for that claim says that another has the folder.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from collections.abc import Mapping
 from sys import intern
 from typing import Any, NamedTuple
 
+from controller.checkpoints.errors import Reason
 from controller.checkpoints.places import normal_path
 from controller.kube.packed import key_of
 from controller.policy.types import JobKey, Problem
@@ -25,58 +30,68 @@ class _Place(NamedTuple):
     path: str  # with '/' at its end
 
 
-_Age = tuple[str, JobKey]  # creation time, key: the smaller one was there first
+class _Turn(NamedTuple):
+    """Who has a folder: of those that lie in each other, the smallest."""
+
+    rank: int
+    created: str
+    key: JobKey
+
+
+_TRAINS, _HAS_IT, _MAY_CLAIM, _REFUSED = range(4)  # ranks
 
 
 class Locations:
     """Checkpoint locations of all RLHFJobs, kept up to date with the cache."""
 
     def __init__(self) -> None:
-        self._there: dict[JobKey, _Place] = {}
+        self._there: dict[JobKey, tuple[_Place, _Turn]] = {}
         # By store, path -> who: nearly always one, and a tuple is the smallest that holds it.
-        self._ages: dict[str, dict[str, tuple[_Age, ...]]] = {}
+        self._turns: dict[str, dict[str, tuple[_Turn, ...]]] = {}
         self._paths: dict[str, list[str]] = {}  # the same paths, sorted
 
     def put(self, obj: Object) -> list[str]:
         """Note an RLHFJob; names of others in its namespace that its news may concern."""
-        key, place = key_of(obj), _place(obj)
-        if self._there.get(key) == place:
+        key, place, turn = key_of(obj), _place(obj), _turn(obj)
+        known = self._there.get(key)
+        if known == (place, turn) or (known is None and place is None):
             return []
         touched = self.drop(obj)
         if place is None:
             return touched
-        self._there[key] = place
-        paths = self._ages.setdefault(place.store, {})
+        self._there[key] = place, turn
+        paths = self._turns.setdefault(place.store, {})
         if place.path not in paths:
             insort(self._paths.setdefault(place.store, []), place.path)
-        paths[place.path] = (*paths.get(place.path, ()), _age(obj))
-        return touched + [_name(other) for _, other in self._beside(place) if other != key]
+        paths[place.path] = (*paths.get(place.path, ()), turn)
+        now = [_name(other.key) for other in self._beside(place) if other.key != key]
+        return list(dict.fromkeys(touched + now))
 
     def drop(self, obj: Object) -> list[str]:
         """Forget an RLHFJob; names of others that its end may concern."""
         key = key_of(obj)
-        place = self._there.pop(key, None)
-        if place is None:
+        if key not in self._there:
             return []
-        paths, known = self._ages[place.store], self._paths[place.store]
-        paths[place.path] = tuple(age for age in paths[place.path] if age[1] != key)
-        touched = [_name(other) for _, other in self._beside(place)]
+        place, _ = self._there.pop(key)
+        paths, known = self._turns[place.store], self._paths[place.store]
+        paths[place.path] = tuple(turn for turn in paths[place.path] if turn.key != key)
+        touched = [_name(other.key) for other in self._beside(place)]
         if not paths[place.path]:
             del paths[place.path]
             known.pop(bisect_left(known, place.path))
         return touched
 
     def clash(self, obj: Object) -> Problem | None:
-        """Return why an RLHFJob may not use its location: an older one of its namespace has it, or it is of a
+        """Return why an RLHFJob may not use its location: another one of its namespace has it, or it is of a
         kind of which nobody can tell that; None: it may."""
-        place = self._there.get(key_of(obj))
-        if place is None:
+        known = self._there.get(key_of(obj))
+        if known is None:
             return _unknown(obj) if _place(obj) is None else None
-        own = _age(obj)
-        older = min((age for age in self._beside(place) if age < own), default=None)
-        if older is None:
+        place, own = known
+        first = min((turn for turn in self._beside(place) if turn < own), default=None)
+        if first is None:
             return None
-        theirs, first = self._there[older[1]].path, _name(older[1])
+        theirs = self._there[first.key][0].path
         how = (
             "the same as" if theirs == place.path else "inside" if place.path.startswith(theirs) else "around"
         )
@@ -84,15 +99,15 @@ class Locations:
         store = place.store.partition(" ")[2]
         return Problem(
             "LocationShared",
-            f"spec.checkpoints.location: {mine} of {store} is {how} that of RLHFJob {first} "
-            f"({others}), which was there first; {_name(own[1])} needs a folder of its own, or the other "
+            f"spec.checkpoints.location: {mine} of {store} is {how} that of RLHFJob {_name(first.key)} "
+            f"({others}), {_why(first, own)}; {_name(own.key)} needs a folder of its own, or the other "
             "one is to be deleted",
         )
 
-    def _beside(self, place: _Place) -> list[_Age]:
+    def _beside(self, place: _Place) -> list[_Turn]:
         """Return all that lie there, around it or inside it."""
-        paths, known = self._ages.get(place.store, {}), self._paths.get(place.store, [])
-        found: list[_Age] = []
+        paths, known = self._turns.get(place.store, {}), self._paths.get(place.store, [])
+        found: list[_Turn] = []
         parts = place.path.split("/")
         for depth in range(1, len(parts)):  # around it, and itself
             found += paths.get("/".join(parts[:depth]) + "/", ())
@@ -142,5 +157,26 @@ def _in(namespace: str, store: str, path: str) -> _Place:
     return _Place(intern(f"{namespace} {store}"), normal_path(path).rstrip("/") + "/")
 
 
-def _age(obj: Object) -> _Age:
-    return str(obj["metadata"].get("creationTimestamp") or ""), key_of(obj)
+def _turn(obj: Object) -> _Turn:
+    created = str(obj["metadata"].get("creationTimestamp") or "")
+    return _Turn(_rank(obj.get("status") or {}), created, key_of(obj))
+
+
+def _rank(status: Object) -> int:
+    """Return how much of the folder is the job's, by its record."""
+    if status.get("admission"):
+        return _TRAINS
+    claim = status.get("claim") or {}
+    if claim.get("problem") == Reason.LOCATION_TAKEN:
+        return _REFUSED
+    claimed = bool(claim) and not claim.get("problem")
+    return _HAS_IT if claimed or status.get("attempt") else _MAY_CLAIM
+
+
+def _why(first: _Turn, own: _Turn) -> str:
+    """Return in words why ``first`` comes before ``own``."""
+    if first.rank != own.rank:
+        return "which is to claim it" if first.rank == _MAY_CLAIM else "which has it already"
+    if first.created == own.created:
+        return "which was made in the same second and goes first by its name"
+    return "which was there first"
