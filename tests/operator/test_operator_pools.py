@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
 from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ from controller.policy.job import cure_of, key_of
 from controller.workloads import Scheduling, build_child
 from deploy.local.plane import Plane
 from tests.support.fake_kubelet import FakeKubelet
-from tests.support.operator_rig import Rig, eventually
+from tests.support.operator_rig import Rig, eventually, run_line
 
 
 async def condition(rig: Rig, pool: str, type_: str, reason: str) -> str:
@@ -39,15 +37,6 @@ async def told_of(rig: Rig) -> set[tuple[str, str]]:
     """Type and reason of each Event about the pool."""
     found, _ = await rig.api.list(EVENTS, "default", fields=f"involvedObject.name={rig.pool_name}")
     return {(event["type"], event["reason"]) for event in found}
-
-
-def run_line(plane: Plane, line: str) -> None:
-    """Run a line as it was printed."""
-    path = f"{plane.binaries['kubectl'].parent}:{os.environ['PATH']}"
-    environ = {**os.environ, "KUBECONFIG": str(plane.kubeconfig), "PATH": path, **plane.kubectl_environment}
-    command = ["bash", "-o", "pipefail", "-c", line]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True)
-    assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
 
 
 def ready_column(plane: Plane, pool: str) -> str:

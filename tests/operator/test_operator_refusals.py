@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 from controller import names
 from controller.checkpoints.pod_security import LABEL
 from controller.kube.resources import GPUPOOLS, JOBS, NAMESPACES, NODES, PODS
+from controller.policy.job import cure_of, key_of
 from controller.policy.job.types import ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint
+from deploy.local.plane import Plane
 from tests.support.fake_kubelet import FakeKubelet
-from tests.support.operator_rig import Rig, eventually
+from tests.support.operator_rig import Rig, eventually, run_line
 
 
 def without(template: dict[str, Any], *path: Any, value: Any = None) -> dict[str, Any]:
@@ -279,3 +283,48 @@ def test_a_pool_deleted_while_the_operator_was_away_loses_its_taints(rig: Rig, k
 
 async def tainted(rig: Rig, node: str) -> bool:
     return await taint(rig, node) is not None
+
+
+def test_what_is_printed_of_a_folder_that_another_has_is_accepted(
+    rig: Rig, plane: Plane, kubelet: FakeKubelet, tmp_path: Path
+) -> None:
+    """`kubectl edit` was printed, and its edit refused: a location is fixed once the job was accepted."""
+    owner = {"ok": False, "reason": "LocationTaken", "holder": {"uid": "u", "job": "elsewhere/x"}}
+    message = "s3://work/taken: the checkpoint folder belongs to RLHFJob elsewhere/x"
+
+    async def make(name: str, uri: str) -> Path:
+        location = {"objectStore": {"uri": uri}}
+        store = {"objectStore": {"uri": "s3://kept"}}
+        made = await rig.make_job(
+            name, gpus=1, checkpoints={"location": location, "layout": "Plain", "retention": store}
+        )
+        metadata = {field: made["metadata"][field] for field in ("name", "namespace")}
+        manifest = tmp_path / f"{name}.json"
+        manifest.write_text(json.dumps({**made, "metadata": metadata}))
+        return manifest
+
+    async def cured(name: str, reason: str, manifest: Path) -> None:
+        await eventually(lambda: rig.has_reason(name, "Accepted", reason), what=f"{name}: {reason}")
+        told = await rig.condition(name, "Accepted")
+        assert told is not None
+        cure = cure_of(key_of(*told[1:])).filled(name, rig.namespace, rig.pool_name, "", told[2])
+        line = cure.apply.replace("<manifest>", str(manifest)).replace("<uri>", f"s3://work/own-{name}")
+        kubelet.store.pills.pop(f"{rig.namespace}/{name}", None)
+        await asyncio.to_thread(run_line, plane, line)
+        await eventually(lambda: rig.is_true(name, "Running"), what=f"{name} to run in its own folder")
+
+    async def story() -> None:
+        async with rig:
+            await rig.make_pool()
+            kubelet.store.pills[f"{rig.namespace}/taken"] = json.dumps({**owner, "message": message})
+            async with rig.operator():
+                await make("one", "s3://work/one")
+                await eventually(lambda: rig.is_true("one", "Running"), what="the first to run")
+                await cured("late", "LocationShared", await make("late", "s3://work/one/inside"))
+                await cured("taken", "LocationTaken", await make("taken", "s3://work/taken"))
+                await make("waits", "s3://work/one")
+                await eventually(lambda: rig.has_reason("waits", "Accepted", "LocationShared"))
+                await asyncio.to_thread(plane.kubectl, "delete", "rlhfjob", "one", "-n", rig.namespace)
+                await eventually(lambda: rig.is_true("waits", "Running"), what="it to go on by itself")
+
+    asyncio.run(story())

@@ -155,6 +155,16 @@ def test_a_command_holds_what_the_message_tells(reason: str, message: str, comma
             [{"op": "replace", "path": "/spec/checkpoints/location/volumeClaim/path", "value": "/run"}],
         ),
         (
+            "LocationShared",
+            "spec.checkpoints.location: /a of claim work is the same as that of RLHFJob other (/a), which",
+            [{"op": "add", "path": "/spec/checkpoints/location/volumeClaim/path", "value": "<path>"}],
+        ),
+        (
+            "LocationTaken",
+            "s3://work/a: the checkpoint folder belongs to RLHFJob ns/other, and",
+            [{"op": "replace", "path": "/spec/checkpoints/location/objectStore/uri", "value": "<uri>"}],
+        ),
+        (
             "ExitCode",
             "pod run-0 ended with exit code 137 (2 times): step 40",
             [{"op": "add", "path": f"{BOX}/0/resources/limits/memory", "value": "<memory>"}],

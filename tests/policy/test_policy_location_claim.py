@@ -374,7 +374,7 @@ def test_nothing_is_pinned_where_another_has_the_folder_and_the_condition_says_s
     assert {ask.operation for ask in world.log[before:]} == {Operation.CLAIM}
     said = told(job, c.PINNED)
     assert (said.status, said.reason) == (False, "LocationTaken")
-    assert said.message.startswith("step 20: taken by x/y. What helps: give each RLHFJob")
+    assert said.message.startswith("step 20: taken by x/y. What helps: delete the other RLHFJob")
 
 
 # -- a process that begins while the run is on its way off its GPUs --------------------------------------

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import dataclasses
 import json
+import os
+import subprocess
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -66,6 +68,15 @@ def install(plane: Plane) -> Path:
         plane.kubectl("apply", "-f", str(root / "deploy" / "manifests" / name))
     plane.established("rlhfjobs.evalstop.dev", "gpupools.evalstop.dev")
     return plane.kubeconfig_for(OPERATOR, ["system:serviceaccounts", "system:authenticated"])
+
+
+def run_line(plane: Plane, line: str) -> None:
+    """Run a line as it was printed."""
+    path = f"{plane.binaries['kubectl'].parent}:{os.environ['PATH']}"
+    environ = {**os.environ, "KUBECONFIG": str(plane.kubeconfig), "PATH": path, **plane.kubectl_environment}
+    command = ["bash", "-o", "pipefail", "-c", line]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True)
+    assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
 
 
 def _looked_after(self: ClusterState, loaded: JobSnapshot, record: JobRecord) -> JobSnapshot | None:

@@ -252,6 +252,7 @@ BY_MESSAGE = (
     (frozenset({"NoNewEvals"}), STANDS_STILL, "StandsStill"),
     (frozenset({"NoEvalsYet"}), TWO_VALUES, "SeveralSeries"),
     (frozenset({"NoEvalsYet"}), "can be used so far", "EvalsUnusable"),
+    (frozenset({"LocationShared", "LocationTaken"}), "://", "StoreShared"),
     (frozenset({"ExitCode"}), "exit code 137", "Killed"),
     (frozenset({"GuardrailNotJudged"}), "that counts has come", "GuardrailOverdue"),
     (frozenset({"GuardrailNotJudged"}), "no eval of guardrail", "GuardrailMissing"),
@@ -294,6 +295,12 @@ _PODS = "kubectl get pods{ns} -l evalstop.dev/job={name}"
 _POOL = "evalstop pools {pool}"
 _CLAIMS = "kubectl get pvc{ns}"
 _CONTRACT = "(docs/use/trainer-contract.md)"
+# Of a location, which is fixed from the moment in which the job was accepted once.
+_ELSEWHERE = (
+    "delete the other RLHFJob that the message names, if it is over: this one then goes on by itself; or "
+    "give this one a folder of its own in its manifest, where its trainer saves to, and make it anew"
+)
+_LOCATION = "/spec/checkpoints/location"
 _JOB = "/spec/workload/template/spec"
 _CONTAINER = f"{_JOB}/template/spec/containers/<container>"
 _PORT = _merge('{"spec":{"scrape":{"port":<port>}}}')
@@ -417,8 +424,11 @@ CURES: dict[str, Cure] = {
         patch=_patch(_set("/spec/checkpoints/location/volumeClaim/path", '"<path>"')),
         blank="path",
     ),
-    "LocationShared": Cure("give each RLHFJob a location of its own in spec.checkpoints", _EDIT),
-    "LocationTaken": Cure("give each RLHFJob a location of its own in spec.checkpoints", _EDIT),
+    "LocationShared": Cure(
+        _ELSEWHERE, patch=_patch(_set(f"{_LOCATION}/volumeClaim/path", '"<path>"', "add"))
+    ),
+    "LocationTaken": Cure(_ELSEWHERE, patch=_patch(_set(f"{_LOCATION}/volumeClaim/path", '"<path>"', "add"))),
+    "StoreShared": Cure(_ELSEWHERE, patch=_patch(_set(f"{_LOCATION}/objectStore/uri", '"<uri>"'))),
     "LocationNotMounted": Cure(
         "mount the claim in the trainer's template, or correct spec.checkpoints", _EDIT
     ),

@@ -48,7 +48,8 @@ REMEDIES: Mapping[str, str] = {
     "DigestMismatch": "have the trainer never write into a finished checkpoint",
     "CopyDamaged": "see whether the volume or object store that the message names is sound",
     "LayoutAmbiguous": "name the layout in spec.checkpoints.layout",
-    "LocationTaken": "give each RLHFJob a location of its own",
+    "LocationTaken": "delete the other RLHFJob, if it is over, or give this one a location of its own in a "
+    "new RLHFJob",
     "Interrupted": "nothing: it goes on where it was",
     "BadRequest": "correct the store, path or layout in spec.checkpoints; if they are right, "
     "report the message",
