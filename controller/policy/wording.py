@@ -68,6 +68,8 @@ SKIPPED = "older ones lie there: it was not saved, or not removed for its age"
 LASTED = "it lasted longer than"
 # Of a trainer whose page answers, and that makes no steps.
 STANDS_STILL = "has made no step since (rlhf_step)"
+# Of a run that completed, before why none of its evals is known.
+ENDED_WITHOUT = "it ran to its end, and no eval of it was read"
 # Of a folder that holds what a checkpoint does, where none has the name of one.
 MISNAMED = "has not the name of one"
 # What is not followed, where checkpoints should lie.

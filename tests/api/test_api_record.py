@@ -49,6 +49,7 @@ from controller.policy.job.record import (
     StepCounts,
     StopOutcome,
     TakenBack,
+    Unread,
 )
 from controller.policy.job.rollout_record import RolloutRecord
 from controller.policy.stopping import make_rule, noise
@@ -214,7 +215,7 @@ def test_every_field_of_the_record_makes_a_difference() -> None:
     guard = Guard("safety", 60, Attempt(1, "7"), 0.5, "h", (1.0,), Verdict(Verb.STOP, "R", 2.0, 1.0), (1.0,))
     full = dataclasses.replace(full, guards=(guard,), confirming=Confirming(60, 1e9, 4))
     full = dataclasses.replace(full, past_grades=PastGrades(60.0, 30.0, 0.0, 500.0))
-    full = dataclasses.replace(full, evals_due=EvalsDue(1e9, 600.0))
+    full = dataclasses.replace(full, evals_due=EvalsDue(1e9, 600.0), unread=Unread("NoEvalsYet", "m"))
     full = dataclasses.replace(full, step_counts=StepCounts(Attempt(1, "a"), 40, (20, 20, 80), True))
     full = dataclasses.replace(full, goes_on=GoesOn(40, 1, 60, True))
     full = dataclasses.replace(full, out_of_range=(OutOfRange("gold", 20, 1.5, 0.0, 1.0),))

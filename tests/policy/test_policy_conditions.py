@@ -219,6 +219,55 @@ def test_a_run_that_completed_without_an_eval_keeps_why(seen: ScrapeView | None,
     assert job.record == again, "written once"
 
 
+NOTHING = ScrapeView(ScrapeOutcome.OK)
+OTHERS = ScrapeView(ScrapeOutcome.OK, metrics_seen=("acc",))
+REFUSED = ScrapeView(ScrapeOutcome.UNREACHABLE, "refused")
+
+
+@pytest.mark.parametrize(
+    ("seen", "reason", "said"),
+    [
+        ((NOTHING,), "NoEvalsYet", "no eval of 'gold' is exported; names seen: none"),
+        ((OTHERS,), "MetricMissing", "no eval of 'gold' is exported; names seen: acc"),
+        ((REFUSED, OTHERS, REFUSED), "MetricMissing", "names seen: acc"),  # its server had ended first
+        ((REFUSED,), "Unreachable", "refused"),
+        ((), "NeverRead", "the run ended before its metrics page was read once"),
+    ],
+)
+def test_what_was_known_of_its_page_stays_after_its_pods_are_gone(
+    seen: tuple[ScrapeView, ...], reason: str, said: str
+) -> None:
+    """The pods end, and nothing is there to read, before the workload's status says that it is complete: of
+    a run whose page was read for its whole length it was told that it never was."""
+    world, job = running()
+    for view in seen:
+        job.observed = replace(job.observed, scrape=view)
+        world.step("a")
+    pods = tuple(replace(pod, terminal=True, succeeded=True) for pod in job.observed.pods)
+    job.observed = replace(job.observed, pods=pods, scrape=NO_POD)
+    world.step("a")
+    assert told(job, c.METRICS)[1] == "NoPods", "while it is not known to have ended"
+    ended(world, job, NO_POD)
+    assert told(job, c.METRICS)[:2] == (False, reason)
+    (mark,) = health(job.record, world.now)
+    assert (mark.mark, mark.reason) == (Mark.UNWATCHED, reason)
+    assert said in mark.message
+    assert not mark.message.endswith("yet")
+    if reason == "NoEvalsYet":
+        assert mark.code == "NoEvals", "there is no first eval to wait for"
+    assert job.record.unread is None, "it stands in the condition"
+
+
+def test_why_no_eval_was_read_is_kept_until_one_is() -> None:
+    world, job = running()
+    job.observed = replace(job.observed, scrape=OTHERS)
+    world.step("a")
+    assert job.record.unread is not None
+    world.scores("a", 0.1)
+    world.step("a")
+    assert job.record.unread is None
+
+
 @pytest.mark.parametrize(
     ("evals", "total", "away", "told_of"),
     [

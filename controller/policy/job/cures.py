@@ -17,6 +17,7 @@ from controller.policy.job.made_anew import lacking
 from controller.policy.job.rotation import LEAVE_ALONE, remedy
 from controller.policy.wording import (
     ANEW,
+    ENDED_WITHOUT,
     EVAL_PROCESS,
     FOLDER_GONE,
     LASTED,
@@ -252,6 +253,7 @@ BY_MESSAGE = (
     (frozenset({"NoNewEvals"}), STANDS_STILL, "StandsStill"),
     (frozenset({"NoEvalsYet"}), TWO_VALUES, "SeveralSeries"),
     (frozenset({"NoEvalsYet"}), "can be used so far", "EvalsUnusable"),
+    (frozenset({"NoEvalsYet"}), ENDED_WITHOUT, "NoEvals"),
     (frozenset({"LocationShared", "LocationTaken"}), "://", "StoreShared"),
     (frozenset({"ExitCode"}), "exit code 137", "Killed"),
     (frozenset({"GuardrailNotJudged"}), "that counts has come", "GuardrailOverdue"),
@@ -584,6 +586,11 @@ CURES: dict[str, Cure] = {
         "wait for its first eval; if it takes longer by nature, say so; if it has made one, its log tells "
         "why the client left it out (no samples, no number)",
         _merge('{"spec":{"scrape":{"firstEvalSeconds":<seconds>}}}'),
+    ),
+    "NoEvals": Cure(
+        "have the trainer report its evals, under the name in spec.metrics; if it has made some, its log "
+        f"tells why the client left them out (no samples, no number) {_CONTRACT}",
+        _LOGS,
     ),
     "NoNewEvals": Cure("see whether the trainer's evals and its scorer work", _DOCTOR),
     "StandsStill": Cure(

@@ -40,6 +40,7 @@ from controller.policy.job.record import (
 from controller.policy.job.rule_in_use import disbelieves_errors
 from controller.policy.stopping import noise
 from controller.policy.types import Mode, Problem
+from controller.policy.wording import ENDED_WITHOUT
 
 
 class Mark(StrEnum):
@@ -289,7 +290,7 @@ def _ended(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[Find
         yield Finding(Mark.FAILED, why, failed.message, failed.since, failed.since)
     read = conditions.get(c.METRICS)
     if completed is not None and completed.status and not record.evals_seen and read is not None:
-        text = f"it ran to its end, and no eval of it was read: {read.reason}: {read.message}"
+        text = f"{ENDED_WITHOUT}: {read.reason}: {read.message}"
         yield Finding(Mark.UNWATCHED, read.reason, text, completed.since, completed.since)
     if completed is not None and completed.status and (text := unread.end_unseen(record, completed.since)):
         yield Finding(Mark.UNWATCHED, unread.END_UNSEEN, text, completed.since, completed.since)

@@ -470,6 +470,7 @@ def _take_scrape(context: PlanContext, use: RuleInUse) -> RuleInUse:
     """Take in what the page says; return the rules as they are used from now on."""
     before = context.record
     use = _take_evals(context, use)
+    unread.note(context)
     news = context.record.evals is not before.evals
     progress.note(context, news=news)
     restarts.note_checkpoint(context, before)

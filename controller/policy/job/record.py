@@ -548,6 +548,14 @@ class RefusalRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Unread:
+    """Why no eval was on the trainer's page when it was last read, or why it could not be read."""
+
+    reason: Annotated[Word, "Why, as a CamelCase code."]
+    message: Annotated[Message, "Why, for people."]
+
+
+@dataclass(frozen=True, slots=True)
 class GangBackoff:
     """A gang was admitted, but not every pod found a node in time."""
 
@@ -934,6 +942,11 @@ class JobRecord:
         Time | None,
         "Ends of its pods' containers up to then are over: an eval was read since, or all of its pods were "
         "ready for long. Pods that failed stay listed; absent: none was over yet.",
+    ] = None
+    unread: Annotated[
+        Unread | None,
+        "Why none of its evals was read while a pod was there to read, told again of a run that completed "
+        "without one; absent: some were, or none of its pages was asked for yet.",
     ] = None
     blind_since: Annotated[
         Time | None, "Since when its rule has lacked what it judges by; absent: it has it."

@@ -2,7 +2,8 @@
 
 That evals are being read, or that no pod has an address yet, is true of a run that trains. One that waits,
 was stopped or has ended has no such condition. Only a run that came to its end without a single eval keeps
-it: its mark (`marks`) is told by why none was read.
+it: its mark (`marks`) is told by why none was read. Before its end is seen its pods are gone, and then the
+condition says so; so what was known while one was there is kept beside it, until the end.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from itertools import pairwise
 from statistics import median
 
 from controller.policy.job import conditions as c
-from controller.policy.job.record import JobRecord
+from controller.policy.job.context import PlanContext
+from controller.policy.job.record import JobRecord, Unread
 from controller.policy.job.types import Desired, Plan, ScrapeOutcome
 from controller.policy.types import Mode
 
+_FAILED = frozenset({*ScrapeOutcome} - {ScrapeOutcome.OK})
 NEVER_READ = "NeverRead"
 END_UNSEEN = "EndUnseen"
 UNSEEN_INTERVALS, UNSEEN_LEAST = 3.0, 30.0  # eval intervals, and s, without an eval before the end
@@ -32,11 +35,16 @@ def settled(made: Plan, desired: Desired, now: float) -> Plan:
     known = conditions.get(c.METRICS)
     if record.finished != "Complete" or record.evals_seen or desired.mode is Mode.OFF:
         conditions.drop(c.METRICS)
+    elif record.unread is not None:
+        message = record.unread.message.removesuffix(" yet")
+        conditions.set(c.METRICS, False, record.unread.reason, message)
     elif known is None or known.reason == ScrapeOutcome.NO_PODS:
         message = "the run ended before its metrics page was read once"
         conditions.set(c.METRICS, False, NEVER_READ, message)
     after = conditions.result()
-    return made if after == record.conditions else replace(made, record=replace(record, conditions=after))
+    if after == record.conditions and record.unread is None:
+        return made
+    return replace(made, record=replace(record, conditions=after, unread=None))
 
 
 def end_unseen(record: JobRecord, ended: float) -> str:
@@ -73,3 +81,20 @@ def end_unseen(record: JobRecord, ended: float) -> str:
         f"it ran to its end, and none of its evals after step {newest} of {progress.total_steps} was read, "
         f"for the last {quiet / 60.0:.0f} min: its best may be among them, and is not kept"
     )
+
+
+def note(context: PlanContext) -> None:
+    """Keep why no eval was read, once a page was asked for; that a page was read says more than that a later
+    read failed."""
+    record, scrape = context.record, context.observed.scrape
+    if record.evals_seen:
+        context.update(unread=None)
+        return
+    told = context.conditions.get(c.METRICS)
+    if scrape is None or told is None or told.status or scrape.outcome is ScrapeOutcome.NO_PODS:
+        return
+    if scrape.outcome in _FAILED:
+        was_read = record.unread is not None and record.unread.reason not in _FAILED
+        if was_read or told.reason != scrape.outcome:  # else the condition is of the pods, not of the page
+            return
+    context.update(unread=Unread(told.reason, told.message))
