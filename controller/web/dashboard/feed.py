@@ -99,7 +99,7 @@ class Pool:
 
     @property
     def ordered_by(self) -> str:
-        """What orders its jobs: its queue policy, or its delegate; "": its spec does not read."""
+        """Return what orders its jobs: its queue policy, or its delegate; "": its spec does not read."""
         spec = self.spec.spec if self.spec is not None else None
         return ordered_by(spec.delegate, spec.queue_policy.chosen().name) if spec is not None else ""
 
