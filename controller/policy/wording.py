@@ -67,6 +67,7 @@ SKIPPED = "older ones lie there: it was not saved, or not removed for its age"
 # Of a turn in a worker group that was taken away for its length.
 LASTED = "it lasted longer than"
 # Of a trainer whose page answers, and that makes no steps.
+OUT_OF_DATE = "is out of date"  # of a guardrail's verdict
 STANDS_STILL = "has made no step since (rlhf_step)"
 # Of a run that completed, before why none of its evals is known.
 ENDED_WITHOUT = "it ran to its end, and no eval of it was read"

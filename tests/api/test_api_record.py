@@ -212,7 +212,8 @@ def test_every_field_of_the_record_makes_a_difference() -> None:
     full = dataclasses.replace(full, beside=full.secured, lost_tried=1e9)
     full = dataclasses.replace(full, taken_back=TakenBack(1e9, 1e9, "R"))
     full = dataclasses.replace(full, eval_times=(5,), evaluator="v2", baseline=EvalBaseline(1e9))
-    guard = Guard("safety", 60, Attempt(1, "7"), 0.5, "h", (1.0,), Verdict(Verb.STOP, "R", 2.0, 1.0), (1.0,))
+    stops = Verdict(Verb.STOP, "R", 2.0, 1.0)
+    guard = Guard("safety", 60, Attempt(1, "7"), 0.5, "h", (1.0,), stops, (1.0,), (20, 40))
     full = dataclasses.replace(full, guards=(guard,), confirming=Confirming(60, 1e9, 4))
     full = dataclasses.replace(full, past_grades=PastGrades(60.0, 30.0, 0.0, 500.0))
     full = dataclasses.replace(full, evals_due=EvalsDue(1e9, 600.0), unread=Unread("NoEvalsYet", "m"))
@@ -316,7 +317,7 @@ def _guard(metric: str) -> Guard:
         state, verdict = made.observe(state, point)
         shown = noise.show(shown, point)
     life = Attempt(12, "1795269600")
-    return Guard(metric, 123000, life, 0.12345678901234, "a" * 12, state, verdict, shown)
+    return Guard(metric, 123000, life, 0.12345678901234, "a" * 12, state, verdict, shown, (100_000,) * 5)
 
 
 def test_the_state_of_a_guardrail_that_is_too_long_is_refused_by_name() -> None:

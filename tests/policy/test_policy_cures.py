@@ -110,6 +110,16 @@ BOX = "/spec/workload/template/spec/template/spec/containers"
             "spec.metrics[2]: no eval of guardrail 'tox' is exported; others on its page: toxicity",
             JSON % '[{"op":"remove","path":"/spec/metrics/2"}]',
         ),
+        (  # not: whether the trainer makes evals, for it does
+            "VerdictOutdated",
+            "nothing is proposed: guardrail 'safe' is out of date: 17 evals of 'win' came after its newest",
+            "kubectl logs -n team -l evalstop.dev/job=run",
+        ),
+        (
+            "VerdictOutdated",
+            "nothing is proposed: the verdict may be out of date, for its metrics bring no evals now",
+            "evalstop doctor run -n team",
+        ),
         (
             "PriorityTooHigh",
             "spec.priority: 9 is above the ceiling of GPUPool 'p' for namespace 'team', at most 2",

@@ -15,7 +15,7 @@ from controller.policy.job import guardrails as job_guardrails
 from controller.policy.job import plan as job_plan
 from controller.policy.job.marks import Mark, health
 from controller.policy.job.plan import plan_job
-from controller.policy.job.record import Guard, RuleRecord
+from controller.policy.job.record import Guard, Operation, RuleRecord
 from controller.policy.job.types import (
     Direction,
     Guardrail,
@@ -257,7 +257,7 @@ def test_a_guardrail_whose_evals_come_no_more_is_not_said_to_hold(left: tuple[fl
     assert (held.status, held.reason) == (False, "NoNewEvals")
     assert held.message == (
         "spec.metrics[1]: no eval of guardrail 'safety' that counts has come since step 20, in 3 and more of "
-        "'gold': it stops nothing"
+        "'gold', and one of its own usually comes each 10 steps: it stops nothing"
     )
     (found,) = health(record(w), w.now)
     assert (found.mark, found.reason, found.warning) == (Mark.BLIND, "GuardrailNotJudged", False)
@@ -291,6 +291,134 @@ def test_a_guardrail_that_fell_and_is_heard_of_no_more_stops_nobody_in_the_next_
     target = record(w).condition(c.TERMINATION)
     assert (target.status, target.reason) == (False, "VerdictOutdated")
     assert "3 evals of 'gold' came after its newest, at step 30" in target.message
+
+
+def seldom(found: PolicyWorld, evals: int, every: int, safety: list[float], passes: int = 2) -> None:
+    """The trainer's whole window after so many evals, that of ``safety`` at each ``every``-th; and passes."""
+    job = found.jobs["ns/a"]
+    life = Attempt(job.record.attempt, "1")
+    gold = tuple(EvalPoint(10 * n, 10.0 if n == 1 else 9.0 + n % 2 / 10, life) for n in range(1, evals + 1))
+    there = [score for n, score in enumerate(safety, 1) if n * every <= evals]
+    points = tuple(EvalPoint(10 * every * n, score, life) for n, score in enumerate(there, 1))
+    job.checkpoints |= {10 * n for n in range(1, evals + 1)}
+    others = (MetricPoints("safety", points),) if points else ()
+    found.scrape("ns/a", points=gold[-32:], checkpoint_step=10 * evals, others=others)
+    for _ in range(passes):
+        found.step("ns/a")
+        found._cluster(job)
+        found.pool_pass()
+
+
+DROP = Guardrail("safety", PolicySpec("drawdown", {"max_drop": 0.2, "window": 1}))
+PATIENT = PolicySpec("drawdown", {"max_drop": 50.0})
+
+
+@pytest.mark.parametrize(
+    ("every", "safety", "copied", "reason"),
+    [
+        (8, [0.9, 0.9, 0.3], 34, None),  # the copy lasts for ten evals
+        (8, [0.9, 0.9, 0.3], 31, None),
+        (8, [0.9, 0.3], 26, None),
+        (1, [0.9] * 23 + [0.3], 34, None),  # its scorer died while the copy was made: nothing says otherwise
+        (8, [0.9, 0.9, 0.3, 0.9], 34, "NoLongerDeclining"),
+    ],
+)
+def test_a_stop_on_a_guardrail_that_is_scored_seldom_outlives_its_copy(
+    every: int, safety: list[float], copied: int, reason: str | None
+) -> None:
+    """Three evals after the guardrail's newest each such stop was taken back, for good."""
+    w = world(DROP, rule=PATIENT)
+    job = w.jobs["ns/a"]
+    w.slow = frozenset({Operation.RETAIN})
+    for count in range(1, copied + 1):
+        seldom(w, count, every, safety)
+        if count == every * len(safety) and reason is None:
+            decided = record(w).decision
+            assert decided is not None
+            assert decided.proposal.metric == "safety"
+    w.slow = frozenset()
+    ended = [v if v.finished else w._access(job, w.asked[v.request_id]) for v in job.observed.access]
+    job.observed = replace(job.observed, access=tuple(ended))
+    for _ in range(4):
+        seldom(w, copied, every, safety)
+    assert job.observed.workload.suspended is (reason is None)
+    if reason is not None:
+        assert record(w).taken_back.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("every", "safety", "late"),
+    [
+        (1, [0.9] * 5, 8),  # as ever: with the third
+        (8, [0.9], 11),  # how often it comes is not known yet
+        (8, [0.9, 0.9], 33),
+        (2, [0.9, 0.9], 9),
+        (20, [0.9, 0.9], 81),  # more than the status keeps of the Primary metric
+    ],
+)
+def test_a_guardrail_is_late_by_its_own_usual_distance(every: int, safety: list[float], late: int) -> None:
+    """One that is scored at each tenth eval was late most of its time."""
+    w = world(replace(DROP, index=1), rule=PATIENT, modifiers=(PolicySpec("onlyWhenContended"),))
+    for count in range(1, late):
+        seldom(w, count, every, safety, passes=1)
+        held = record(w).condition(c.GUARDRAILS)
+        if count >= every * len(safety):
+            assert held.reason == "Holding", count
+    seldom(w, late, every, safety, passes=1)
+    held = record(w).condition(c.GUARDRAILS)
+    often = f", and one of its own usually comes each {10 * every} steps" if len(safety) > 1 else ""
+    assert (held.status, held.reason, held.message) == (
+        False,
+        "NoNewEvals",
+        f"spec.metrics[1]: no eval of guardrail 'safety' that counts has come since step "
+        f"{10 * every * len(safety)}, in 3 and more of 'gold'{often}: it stops nothing",
+    )
+    (found,) = health(record(w), w.now)
+    assert (found.mark, found.reason) == (Mark.BLIND, "GuardrailNotJudged")
+
+
+def test_a_guardrail_that_fell_and_whose_scorer_died_proposes_nothing_once_it_is_late() -> None:
+    w = world(DROP, rule=PATIENT, modifiers=(PolicySpec("onlyWhenContended"),))
+    job = w.jobs["ns/a"]
+    for count in range(1, 34):
+        seldom(w, count, 8, [0.9, 0.3])
+        assert (job.plan.proposal is not None) is (16 <= count < 33), count
+    target = record(w).condition(c.TERMINATION)
+    assert (target.status, target.reason) == (False, "VerdictOutdated")
+    assert target.message.endswith(
+        "guardrail 'safety' is out of date: 17 evals of 'gold' came after its newest, at step 160, and one "
+        "of its own usually comes each 80 steps"
+    )
+    later = w.now + 3 * record(w).first_eval
+    cure = next(f for f in health(record(w), later) if f.reason == "VerdictOutdated").cure()
+    assert "its verdict ages by the usual distance of its own evals" in cure.text
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ([(80, "1")], ()),
+        ([(80, "1"), (160, "1"), (240, "1")], (80, 80)),
+        ([(80, "1"), (160, "2")], (80,)),  # the next process went on from there, or later
+        ([(80, "1"), (160, "1"), (140, "2"), (220, "2")], (80, 80)),  # it went back: no distance is seen
+        ([(10 * n, "1") for n in range(9)], (10,) * 5),
+    ],
+)
+def test_the_distance_of_a_guardrail_s_evals_is_seen(steps: list, expected: tuple[int, ...]) -> None:
+    w = world(DROP, rule=PATIENT)
+    for number, (step, life) in enumerate(steps):
+        points = (EvalPoint(step, 0.9, Attempt(1, life)),)
+        began = number and steps[number - 1][1] != life
+        resumed = min(step - 1, steps[number - 1][0]) if began else 0
+        w.scrape(
+            "ns/a",
+            points=points,
+            checkpoint_step=step,
+            resumed_step=resumed,
+            others=(MetricPoints("safety", points),),
+        )
+        w.step("ns/a")
+    assert guard(w, "safety").apart == expected
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from controller.policy.wording import (
     MISNAMED,
     NO_CHECKPOINT,
     NONE_OF_THIS_RUN,
+    OUT_OF_DATE,
     REPORTED_FIRST,
     SKIPPED,
     STANDS_STILL,
@@ -257,6 +258,7 @@ BY_MESSAGE = (
     (frozenset({"LocationShared", "LocationTaken"}), "://", "StoreShared"),
     (frozenset({"ExitCode"}), "exit code 137", "Killed"),
     (frozenset({"GuardrailNotJudged"}), "that counts has come", "GuardrailOverdue"),
+    (frozenset({"VerdictOutdated"}), OUT_OF_DATE, "GuardrailOverdue"),
     (frozenset({"GuardrailNotJudged"}), "no eval of guardrail", "GuardrailMissing"),
     (frozenset({"GangGPUsMismatch"}), ": 0 in all", "GPUsMissing"),
     (frozenset({"RunTooShort"}), "spec.modifiers[", "ModifierTooLong"),
@@ -703,8 +705,8 @@ CURES: dict[str, Cure] = {
     ),
     "GuardrailNotJudged": Cure("have the trainer export what the guardrail's rule looks at", _DOCTOR),
     "GuardrailOverdue": Cure(
-        "see whether the guardrail's scorer runs: its score is to come with each eval of the Primary metric, "
-        "and NaN does not count",
+        "see whether the guardrail's scorer runs, for NaN does not count; it may run more seldom than the "
+        "Primary metric's: its verdict ages by the usual distance of its own evals, known from the second on",
         _LOGS,
     ),
     "GuardrailMissing": Cure(

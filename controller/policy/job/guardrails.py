@@ -1,8 +1,8 @@
 """The record of a job's guardrail metrics, and the verdict of all its judged metrics together.
 
-Of a guardrail only the newest eval, its rule's memory and what its evals show of their noise are kept, for a
-status is small. So where the past is rewritten, by a resume from an earlier step, a guardrail that had gone
-beyond that step begins anew.
+Of a guardrail only the newest eval, its rule's memory, what its evals show of their noise and how far the
+last ones lay apart are kept, for a status is small. So where the past is rewritten, by a resume from an
+earlier step, a guardrail that had gone beyond that step begins anew.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from controller.policy.job import scores
 from controller.policy.job.evals import is_eval
-from controller.policy.job.record import Guard, JobRecord
+from controller.policy.job.record import GUARD_APART_KEPT, Guard, JobRecord
 from controller.policy.job.rule_in_use import RuleInUse, same_but_for_belief
 from controller.policy.job.types import Desired, ScrapeView
 from controller.policy.stopping import carry_spent, noise, reference
@@ -118,6 +118,18 @@ def _ingest(metric: str, guard: Guard | None, use: RuleInUse, points: Iterable[E
             state, verdict = use.observe(memory or use.rule.initial(), seen)
             shown = noise.show(guard.noise if guard is not None else noise.NOTHING_SHOWN, seen)
             mark = (metric, point.step, point.attempt, point.score)
-            guard = Guard(*mark, use.params_hash, state, verdict, shown)
+            guard = Guard(*mark, use.params_hash, state, verdict, shown, _apart(guard, point))
         before.append(seen)
     return guard
+
+
+def _apart(guard: Guard | None, point: EvalPoint) -> tuple[int, ...]:
+    """Return how many steps lie between two evals of a guardrail, of the last ones, with this new one.
+
+    ``guard``: before it. Where the run went back to in between is no eval, so from there nothing is measured.
+    """
+    if guard is None:
+        return ()
+    if guard.verdict is None and guard.attempt != point.attempt:
+        return guard.apart
+    return (*guard.apart, point.step - guard.step)[-GUARD_APART_KEPT:]

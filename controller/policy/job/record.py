@@ -42,6 +42,7 @@ LOST_MAX = EVALS_KEPT + 2  # the best, each eval that is kept, and one that wait
 # where the gate holds or has dropped evals whose numbers are as long as a page may have them.
 RULE_STATE_MAX = 8000
 GUARD_STATE_MAX = 4000
+GUARD_APART_KEPT = 5  # of a guardrail's evals: how far the last ones lay apart
 LAST_WORDS = 200  # characters
 NODE_NOT_READY = "NodeNotReady"  # what a pod waits for whose kubelet is not heard of
 NO_SCHEDULER = "NoScheduler"  # what a pod waits for of which no scheduler has said anything
@@ -378,11 +379,12 @@ class Guard:
         tuple[object, ...],
         Form.PACKED,
         AtMost(GUARD_STATE_MAX),
-        "JSON: state (the rule's memory after that eval) and noise (what its evals have shown of theirs, by "
-        "which the pool learns what is usual).",
+        "JSON: state (the rule's memory after that eval), noise (what its evals have shown of theirs, by "
+        "which the pool learns what is usual) and apart (steps between the last ones, by which it ages).",
     ]
     verdict: Annotated[Verdict | None, "What the rule said to it."] = None
     noise: Annotated[tuple[object, ...], Form.PACKED] = ()
+    apart: Annotated[tuple[int, ...], Form.PACKED] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -293,7 +293,8 @@ def _overdue_text(context: PlanContext, overdue: list[Guard]) -> str:
         told.append(
             ("" if index is None else f"spec.metrics[{index}]: ")
             + f"no eval of guardrail {guard.metric!r} that counts has come since step {guard.step}, in "
-            f"{verdict_age.GUARD_LATE} and more of {context.desired.metric!r}: it stops nothing"
+            f"{verdict_age.GUARD_LATE} and more of {context.desired.metric!r}{verdict_age.how_often(guard)}: "
+            "it stops nothing"
         )
     return "; ".join(told)
 

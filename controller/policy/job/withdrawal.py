@@ -112,7 +112,8 @@ def last_look(context: PlanContext, settled: float) -> tuple[bool, Problem | Non
         settled = context.now
         context.update(decision=_settled_now(decision, settled))
     if scrape is not None and scrape.at > settled and scrape.outcome is ScrapeOutcome.OK:
-        found = verdict_age.problem(context, decision.proposal.metric) or verdicts.unsafe(context)
+        metric = decision.proposal.metric
+        found = verdict_age.problem(context, metric, decided=True) or verdicts.unsafe(context)
         if found is None:
             return True, None
         if found.reason != "MetricsNotRead":
