@@ -31,7 +31,7 @@ class _Place(NamedTuple):
 
 
 class _Turn(NamedTuple):
-    """Who has a folder: of those that lie in each other, the smallest."""
+    """The order in which jobs come whose folders lie in each other: the smallest has it."""
 
     rank: int
     created: str

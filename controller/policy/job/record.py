@@ -551,7 +551,7 @@ class RefusalRecord:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """Why no eval was on the trainer's page when it was last read, or why it could not be read."""
+    """The reason for which a trainer's page had no eval when it was last looked at, or could not be read."""
 
     reason: Annotated[Word, "Why, as a CamelCase code."]
     message: Annotated[Message, "Why, for people."]
