@@ -123,7 +123,7 @@ def _ingest(metric: str, guard: Guard | None, use: RuleInUse, points: Iterable[E
     return guard
 
 
-def _apart(guard: Guard | None, point: EvalPoint) -> tuple[int, ...]:
+def _apart(guard: Guard | None, point: EvalPoint) -> tuple[object, ...]:
     """Return how many steps lie between two evals of a guardrail, of the last ones, with this new one.
 
     ``guard``: before it. Where the run went back to in between is no eval, so from there nothing is measured.

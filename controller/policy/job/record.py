@@ -384,7 +384,7 @@ class Guard:
     ]
     verdict: Annotated[Verdict | None, "What the rule said to it."] = None
     noise: Annotated[tuple[object, ...], Form.PACKED] = ()
-    apart: Annotated[tuple[int, ...], Form.PACKED] = ()
+    apart: Annotated[tuple[object, ...], Form.PACKED] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,4 +103,5 @@ def _later(guard: Guard, record: JobRecord) -> int:
 def _usual(guard: Guard) -> int:
     """Return how many steps usually lie between two of its evals; 0: two are not known yet. Of two numbers in
     the middle the larger: one that was scored once more in between is not late for that."""
-    return median_high(guard.apart) if guard.apart else 0
+    known = [steps for steps in guard.apart if isinstance(steps, int)]
+    return median_high(known) if known else 0
