@@ -48,7 +48,8 @@ def pytest_collection_finish() -> None:
 
 
 pytest_plugins = [
-    f"tests.support.{name}" for name in ("cluster_report", "folders", "agent_fixture", "helm_fixture")
+    f"tests.support.{name}"
+    for name in ("cluster_report", "folders", "agent_fixture", "kueue_fixture", "helm_fixture")
 ]
 
 

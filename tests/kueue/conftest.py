@@ -22,17 +22,10 @@ from deploy.local.plane import Plane
 from deploy.local.versions import APISERVER
 from tests.support.agent_fixture import SHELL_IMAGE
 from tests.support.audit_log import AuditLog
-from tests.support.cluster_report import built
 from tests.support.fake_kubelet import FakeKubelet, pool_of_its_own
 from tests.support.fresh_namespace import fresh_namespace
 from tests.support.operator_rig import install
 from tests.support.store_work import Cluster
-
-
-@pytest.fixture(scope="session")
-def kueue_tools(request: pytest.FixtureRequest, tools: dict[str, Found]) -> dict[str, Found]:
-    """Kueue's program and manifests; without them the test does not run, and the summary says so."""
-    return built(request, "kueue_tools")
 
 
 @pytest.fixture(scope="package")
