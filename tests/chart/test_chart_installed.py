@@ -264,12 +264,29 @@ def find_a_name_taken(cluster: ChartCluster, audit: AuditLog, job: dict[str, Any
         found = cluster.get("events", "-n", SPACE, "--field-selector=involvedObject.name=clash")["items"]
         return any(event["reason"] == "ActionRefused" for event in found)
 
+    def put(pool: str, reason: str) -> None:
+        cluster.kubectl("patch", "rlhfjob", "clash", "-n", SPACE, "--type=merge", "-p", _pool_of(pool))
+        until(f"the operator to say {reason}", lambda: _accepted(cluster, "clash") == reason)
+
     until("the operator to say that the name is taken", told)
     # Its next life finds what the former one has said, and counts it there.
+    put("nowhere", "PoolNotFound")
     cluster.kubectl("delete", "pod", "-n", NAMESPACE, "-l", "app.kubernetes.io/name=evalstop-operator")
+    put(POOL["name"], "Valid")
+    put("nowhere", "PoolNotFound")
     wait_for_rights(audit, {("", "events", "patch")})
     assert "data" not in cluster.get("configmap", "clash-run", "-n", SPACE)
     cluster.kubectl("delete", "rlhfjob", "clash", "-n", SPACE)
+
+
+def _pool_of(name: str) -> str:
+    return json.dumps({"spec": {"pool": name}})
+
+
+def _accepted(cluster: ChartCluster, name: str) -> str:
+    """Return the reason of a job's condition Accepted."""
+    conditions = cluster.get("rlhfjob", name, "-n", SPACE)["status"]["conditions"]
+    return next((str(one["reason"]) for one in conditions if one["type"] == "Accepted"), "")
 
 
 def train_as_root(cluster: ChartCluster, audit: AuditLog, job: dict[str, Any]) -> None:
