@@ -151,6 +151,7 @@ def test_every_right_that_is_given_is_used_and_every_one_that_is_used_is_given(
     wake_a_parked_pod(cluster)
     resume(cluster, audit, jobs[Role.OVER_OPTIMISING])
     find_a_name_taken(cluster, audit, jobs[Role.WAITING])
+    say_it_again(cluster, audit, jobs[Role.WAITING])
     train_as_root(cluster, audit, jobs[Role.WAITING])
     pool, node = cluster.get("gpupool", "research"), cluster.get("node", "node-1")
     job = cluster.get("rlhfjobs", "-n", SPACE)["items"][0]
@@ -264,28 +265,41 @@ def find_a_name_taken(cluster: ChartCluster, audit: AuditLog, job: dict[str, Any
         found = cluster.get("events", "-n", SPACE, "--field-selector=involvedObject.name=clash")["items"]
         return any(event["reason"] == "ActionRefused" for event in found)
 
-    def put(pool: str, reason: str) -> None:
-        cluster.kubectl("patch", "rlhfjob", "clash", "-n", SPACE, "--type=merge", "-p", _pool_of(pool))
-        until(f"the operator to say {reason}", lambda: _accepted(cluster, "clash") == reason)
-
     until("the operator to say that the name is taken", told)
-    # Its next life finds what the former one has said, and counts it there.
-    put("nowhere", "PoolNotFound")
-    cluster.kubectl("delete", "pod", "-n", NAMESPACE, "-l", "app.kubernetes.io/name=evalstop-operator")
-    put(POOL["name"], "Valid")
-    put("nowhere", "PoolNotFound")
-    wait_for_rights(audit, {("", "events", "patch")})
     assert "data" not in cluster.get("configmap", "clash-run", "-n", SPACE)
     cluster.kubectl("delete", "rlhfjob", "clash", "-n", SPACE)
 
 
-def _pool_of(name: str) -> str:
-    return json.dumps({"spec": {"pool": name}})
+def say_it_again(cluster: ChartCluster, audit: AuditLog, job: dict[str, Any]) -> None:
+    """The operator's next life finds what the former one has said, and counts it there."""
+    closed = copy.deepcopy(cluster.get("gpupool", POOL["name"]))
+    nowhere = [{"key": "no", "value": "node"}]
+    spec = closed["spec"] | {"nodeSelector": nowhere, "allowedNamespaces": [{"name": "elsewhere"}]}
+    closed = {key: closed[key] for key in ("apiVersion", "kind")} | {
+        "metadata": {"name": "closed"},
+        "spec": spec,
+    }
+    astray = copy.deepcopy(job) | {"metadata": {"name": "astray", "namespace": SPACE}}
+    astray["spec"]["checkpoints"]["location"]["volumeClaim"]["path"] = "/astray"
+
+    def put(pool: str, reason: str) -> None:
+        astray["spec"]["pool"] = pool
+        cluster.apply([astray])
+        until(f"the operator to say {reason}", lambda: _accepted(cluster, "astray") == reason)
+
+    cluster.apply([closed])
+    put("nowhere", "PoolNotFound")
+    cluster.kubectl("delete", "pod", "-n", NAMESPACE, "-l", "app.kubernetes.io/name=evalstop-operator")
+    put("closed", "NamespaceNotAllowed")
+    put("nowhere", "PoolNotFound")
+    wait_for_rights(audit, {("", "events", "patch")})
+    cluster.kubectl("delete", "rlhfjob", "astray", "-n", SPACE)
+    cluster.kubectl("delete", "gpupool", "closed")
 
 
 def _accepted(cluster: ChartCluster, name: str) -> str:
     """Return the reason of a job's condition Accepted."""
-    conditions = cluster.get("rlhfjob", name, "-n", SPACE)["status"]["conditions"]
+    conditions = cluster.get("rlhfjob", name, "-n", SPACE).get("status", {}).get("conditions", ())
     return next((str(one["reason"]) for one in conditions if one["type"] == "Accepted"), "")
 
 
