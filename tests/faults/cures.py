@@ -934,7 +934,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "two RLHFJobs share a location",
         "11",
         "controller/operator/state/locations.py",
-        "        if older is None:\n",
+        "        if first is None:\n",
         "        if True:\n",
         "tests/operator/test_operator_locations.py",
     ),
