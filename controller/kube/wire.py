@@ -61,15 +61,19 @@ def decode_briefly(data: bytes) -> Object:
 
     What that reader would take otherwise, or not at all, goes the long way. Raises as `decode`.
     """
-    # Of a surrogate alone pydantic makes no text.
-    if "pydantic_core" not in sys.modules and len(data) <= SMALL and b"\\ud" not in data.lower():
-        try:
-            answer = bounded.load(data, "the answer", SMALL)
-        except ValueError:
-            return decode(data)
-        if isinstance(answer, dict):
-            return answer
-    return decode(data)
+    answer = briefly(data) if "pydantic_core" not in sys.modules else None
+    return decode(data) if answer is None else answer
+
+
+def briefly(data: bytes) -> Object | None:
+    """Return what `decode` does, by Python's own reader; None: it would take it otherwise, or not at all."""
+    if len(data) > SMALL or b"\\ud" in data.lower():  # of a surrogate alone pydantic makes no text
+        return None
+    try:
+        answer = bounded.load(data, "the answer", SMALL)
+    except ValueError:
+        return None
+    return answer if isinstance(answer, dict) else None
 
 
 def problem(obj: Mapping[str, Any]) -> str:

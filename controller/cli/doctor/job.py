@@ -291,7 +291,8 @@ async def _pages(
             yield ok("speaker", f"{chosen.name} (index {chosen.index}), of {len(there)} that were asked")
     body = read[chosen.pod]
     if isinstance(body, ApiError):
-        away = await operator_away(api, now, [job.obj])
+        unasked = (body.status, body.reason) == (400, PROXY_REFUSES)
+        away = await operator_away(api, now, [job.obj]) if unasked else ""
         yield _unread(job, pods[chosen.pod][1], port, path, body, away)
         return
     for found in examined(job, body):

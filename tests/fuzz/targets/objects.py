@@ -54,6 +54,13 @@ Object = dict[str, Any]
 NOW = 1795413600.0
 
 
+def _answer(data: bytes) -> None:
+    """A command reads an answer by Python's own reader; the operator would have read the same."""
+    brief = wire.briefly(data)
+    if brief is not None:
+        assert repr(wire.decode(data)) == repr(brief)  # which tells 1 from 1.0 and True
+
+
 def kept(resource: Resource, data: bytes) -> Object | None:
     """What is kept of an object that the API server sends; None: it could not have sent it."""
     try:
@@ -337,6 +344,7 @@ TARGETS = (
     Target("kueue-workload", _of_kueue(WORKLOADS), _seeds(WORKLOADS), most=1 << 18),
     Target("local-queue", _of_kueue(LOCAL_QUEUES), _seeds(LOCAL_QUEUES), most=1 << 18),
     Target("list-of-objects", _list, _seeds(PODS), own=(ValueError,), most=1 << 20, cpu=4.0),
+    Target("answer", _answer, _seeds(PODS), most=1 << 18),
     Target("pruned-json", _prune, lambda: (b'{"a":[{"b":[1,2]},"]"],"c":{}}',), most=1 << 20, cpu=6.0),
     Target(
         "extenders-question",
