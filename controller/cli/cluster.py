@@ -20,7 +20,7 @@ from controller.kube.errors import ApiError, NotFound, from_response
 from controller.kube.kubeconfig import BadKubeconfig, Caller, NoContext, PluginRefused, as_caller
 from controller.kube.lease import left_since, refused, renewed_lately, served
 from controller.kube.resources import GPUPOOLS, LEASES, NAMESPACES, RLHFJOBS, SELF_ACCESS_REVIEWS, Resource
-from controller.policy.wording import some
+from controller.policy.wording import agreeing, some
 
 MANAGER = "evalstop-cli"
 
@@ -188,7 +188,7 @@ def unserved(lease: Object, namespaces: Iterable[str]) -> str:
     among = served(lease)
     if among is None or not (out := sorted({one for one in namespaces if one} - among)):
         return ""
-    of = "namespace" if len(out) == 1 else "namespaces"
+    of = agreeing(len(out), "namespace", "namespaces")
     return (
         f"the operator does not serve {of} {some(out, 4)}, but {some(sorted(among), 4)} alone "
         "(EVALSTOP_WATCH_NAMESPACES): no run there is watched or stopped, and states are as they were; "

@@ -30,7 +30,7 @@ from controller.objects import parse_time
 from controller.policy.group_types import GROUPS_NAMESPACE
 from controller.policy.job import Desired, JobRecord
 from controller.policy.pool import ordered_by
-from controller.policy.wording import some
+from controller.policy.wording import agreeing, some
 from controller.web.dashboard.operator_lease import OperatorLease
 
 Object = Mapping[str, Any]
@@ -227,7 +227,7 @@ class Feed:
         if among is None:
             return ""
         out = sorted({key.partition("/")[0] for key in self._jobs} - among)
-        which = f"namespace {out[0]}" if len(out) == 1 else f"namespaces {some(out, 4)}"
+        which = f"{agreeing(len(out), 'namespace', 'namespaces')} {some(out, 4)}"
         return NOT_SERVED.format(namespaces=which) if out else ""
 
     @property
