@@ -394,6 +394,22 @@ def test_a_guardrail_that_fell_and_whose_scorer_died_proposes_nothing_once_it_is
     assert "its verdict ages by the usual distance of its own evals" in cure.text
 
 
+def test_a_guardrail_that_is_scored_no_more_does_not_hide_another_that_falls() -> None:
+    """It asked first, proposed nothing for its age, and the other was not heard."""
+    w = world(SAFETY, TOXICITY, modifiers=(PolicySpec("onlyWhenContended"),))
+    job = w.jobs["ns/a"]
+    toxicity, proposed = [0.1, 0.1, 0.1, 0.1, 0.1, 0.2, 0.3], []
+    for count in range(3, 8):
+        evals(w, list(range(1, count + 1)), safety=[0.9, 0.8, 0.7], toxicity=toxicity[:count])
+        proposed.append(job.plan.proposal.metric if job.plan.proposal else None)
+    assert proposed == ["safety", "safety", "safety", None, "toxicity"]
+    assert job.plan.proposal.step == 70
+    held = record(w).condition(c.GUARDRAILS)
+    assert (held.status, held.reason) == (False, "Failing")
+    assert "'safety'" in held.message
+    assert "'toxicity'" in held.message
+
+
 @pytest.mark.parametrize(
     ("steps", "expected"),
     [

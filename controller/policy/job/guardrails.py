@@ -12,14 +12,14 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from controller.policy.job import scores
+from controller.policy.job import scores, verdict_age
 from controller.policy.job.evals import is_eval
 from controller.policy.job.record import GUARD_APART_KEPT, Guard, JobRecord
 from controller.policy.job.rule_in_use import RuleInUse, same_but_for_belief
 from controller.policy.job.types import Desired, ScrapeView
 from controller.policy.stopping import carry_spent, noise, reference
 from controller.policy.stopping.guardrails import together
-from controller.policy.types import Attempt, EvalPoint, GuardrailNoise, Verdict
+from controller.policy.types import Attempt, EvalPoint, GuardrailNoise, Verb, Verdict
 
 
 def watch(record: JobRecord, rules: Mapping[str, RuleInUse], scrape: ScrapeView) -> JobRecord:
@@ -73,11 +73,21 @@ def begun_anew(
 
 
 def joint_verdict(record: JobRecord, desired: Desired) -> tuple[str, Verdict] | None:
-    """Return what all judged metrics come to now: (guardrail's metric or "" for the Primary one, verdict)."""
+    """Return what all judged metrics come to now: (guardrail's metric or "" for the Primary one, verdict).
+
+    A guardrail that is scored no more proposes nothing, so it does not speak in the place of one that does.
+    """
     if record.rule is None or record.rule.verdict is None:
         return None
-    guards = [(guard.metric, guard.verdict) for guard in record.guards if guard.verdict is not None]
-    return together([("", record.rule.verdict), *guards], 1 + len(desired.guardrails))
+    known = [("", record.rule.verdict)]
+    known += [(guard.metric, guard.verdict) for guard in record.guards if guard.verdict is not None]
+    metric, verdict = together(known, 1 + len(desired.guardrails))
+    overdue = {guard.metric for guard in record.guards if verdict_age.is_overdue(guard, record)}
+    if metric in overdue and verdict.verb is not Verb.CONTINUE:
+        other, fresh = together([one for one in known if one[0] not in overdue])
+        if fresh.verb is not Verb.CONTINUE:
+            return other, fresh._replace(e_value=verdict.e_value, grade=verdict.grade)
+    return metric, verdict
 
 
 def noise_shown(record: JobRecord) -> tuple[GuardrailNoise, ...] | None:
