@@ -1,11 +1,8 @@
 """Checkpoint folders of the RLHFJobs of a namespace, and which of them would write into each other's.
 
 Two trainers in one folder, or in one inside the other, rotate each other's checkpoints away, and nobody can
-tell whose a checkpoint is. One RLHFJob has the folder; the others are refused, and both are named. It is the
-one that trains there or, where none does, the one whose claim on it succeeded or that has trained there: what
-is secured there is its own, and the claim's file on the store refuses every other. Where none has it, the
-older one goes first, and of two made in one second the one whose name sorts first; and after all of them one
-whose own claim was refused, for that claim says that another has the folder.
+tell whose a checkpoint is. One RLHFJob has the folder (`policy.job.folder_order`); the others are refused,
+and both are named.
 """
 
 from __future__ import annotations
@@ -15,9 +12,9 @@ from collections.abc import Mapping
 from sys import intern
 from typing import Any, NamedTuple
 
-from controller.checkpoints.errors import Reason
 from controller.checkpoints.places import normal_path
 from controller.kube.packed import key_of
+from controller.policy.job import FolderTurn, folder_turn, why_before
 from controller.policy.types import JobKey, Problem
 
 Object = Mapping[str, Any]
@@ -30,24 +27,13 @@ class _Place(NamedTuple):
     path: str  # with '/' at its end
 
 
-class _Turn(NamedTuple):
-    """The order in which jobs come whose folders lie in each other: the smallest has it."""
-
-    rank: int
-    created: str
-    key: JobKey
-
-
-_TRAINS, _HAS_IT, _MAY_CLAIM, _REFUSED = range(4)  # ranks
-
-
 class Locations:
     """Checkpoint locations of all RLHFJobs, kept up to date with the cache."""
 
     def __init__(self) -> None:
-        self._there: dict[JobKey, tuple[_Place, _Turn]] = {}
+        self._there: dict[JobKey, tuple[_Place, FolderTurn]] = {}
         # By store, path -> who: nearly always one, and a tuple is the smallest that holds it.
-        self._turns: dict[str, dict[str, tuple[_Turn, ...]]] = {}
+        self._turns: dict[str, dict[str, tuple[FolderTurn, ...]]] = {}
         self._paths: dict[str, list[str]] = {}  # the same paths, sorted
 
     def put(self, obj: Object) -> list[str]:
@@ -100,14 +86,14 @@ class Locations:
         return Problem(
             "LocationShared",
             f"spec.checkpoints.location: {mine} of {store} is {how} that of RLHFJob {_name(first.key)} "
-            f"({others}), {_why(first, own)}; {_name(own.key)} needs a folder of its own, or the other "
+            f"({others}), {why_before(first, own)}; {_name(own.key)} needs a folder of its own, or the other "
             "one is to be deleted",
         )
 
-    def _beside(self, place: _Place) -> list[_Turn]:
+    def _beside(self, place: _Place) -> list[FolderTurn]:
         """Return all that lie there, around it or inside it."""
         paths, known = self._turns.get(place.store, {}), self._paths.get(place.store, [])
-        found: list[_Turn] = []
+        found: list[FolderTurn] = []
         parts = place.path.split("/")
         for depth in range(1, len(parts)):  # around it, and itself
             found += paths.get("/".join(parts[:depth]) + "/", ())
@@ -157,26 +143,13 @@ def _in(namespace: str, store: str, path: str) -> _Place:
     return _Place(intern(f"{namespace} {store}"), normal_path(path).rstrip("/") + "/")
 
 
-def _turn(obj: Object) -> _Turn:
-    created = str(obj["metadata"].get("creationTimestamp") or "")
-    return _Turn(_rank(obj.get("status") or {}), created, key_of(obj))
-
-
-def _rank(status: Object) -> int:
-    """Return how much of the folder is the job's, by its record."""
-    if status.get("admission"):
-        return _TRAINS
-    claim = status.get("claim") or {}
-    if claim.get("problem") == Reason.LOCATION_TAKEN:
-        return _REFUSED
-    claimed = bool(claim) and not claim.get("problem")
-    return _HAS_IT if claimed or status.get("attempt") else _MAY_CLAIM
-
-
-def _why(first: _Turn, own: _Turn) -> str:
-    """Return in words why ``first`` comes before ``own``."""
-    if first.rank != own.rank:
-        return "which is to claim it" if first.rank == _MAY_CLAIM else "which has it already"
-    if first.created == own.created:
-        return "which was made in the same second and goes first by its name"
-    return "which was there first"
+def _turn(obj: Object) -> FolderTurn:
+    created, status = str(obj["metadata"].get("creationTimestamp") or ""), obj.get("status") or {}
+    claim = status.get("claim")
+    return folder_turn(
+        key_of(obj),
+        created,
+        admitted=bool(status.get("admission")),
+        begun=bool(status.get("attempt")),
+        claim_problem=str(claim.get("problem") or "") if claim else None,
+    )

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from controller.policy.job.evals import *
     from controller.policy.job.event import *
     from controller.policy.job.external_queue import *
+    from controller.policy.job.folder_order import *
     from controller.policy.job.gang_timeout import *
     from controller.policy.job.gone_copies import *
     from controller.policy.job.lone_peaks import *
@@ -66,6 +67,7 @@ SHOWS = {
     "external_queue": "waits_outside",
     "estimates": "History Kind Times Wrong by_pace by_word correction how_wrong past_run",
     "evals": "is_eval",
+    "folder_order": "FolderTurn folder_turn why_before",
     "gang_timeout": "backoff_seconds",
     "gone_copies": "found_gone",
     "lives": "lives",
