@@ -40,6 +40,8 @@ DASHBOARD_OWN = {
 }
 NOTIFY_OWN = {"host", "port", "urlFile"}
 _RANGE = re.compile(r"\b(?:from|seconds, from) ([\d.e+-]+) to ([\d.e+]+)")
+_SEVERAL = re.compile(r"; some of (.+), separated by commas$")
+_ADDRESSES = re.compile(r"; address classes \((.+)\) and networks, separated by commas$")
 # Keywords of OpenAPI v3 in a CRD that draft 7 understands in the same sense.
 _KEPT = (
     *("type", "enum", "required", "pattern", "minimum", "maximum", "minLength", "maxLength"),
@@ -96,11 +98,24 @@ def setting(default: str, meaning: str) -> Json:
         return found | {"enum": choice.group(1).split(", ")}
     if meaning.endswith("; true or false"):
         return found | {"type": "boolean"}
+    if several := _SEVERAL.search(meaning):
+        items = re.split(", | and ", several.group(1))
+        return found | {"type": "string", "pattern": _by_commas("|".join(items))}
+    if classes := _ADDRESSES.search(meaning):
+        network = r"[0-9a-fA-F:.]*[0-9:][0-9a-fA-F:.]*(/[0-9]{1,3})?"
+        pattern = _by_commas("|".join((*classes.group(1).split(", "), network)))
+        return found | {"type": "string", "pattern": pattern}
     if bounds:
         kind = "integer" if re.fullmatch(r"-?\d+", default) else "number"
         low, high = (float(bound) for bound in bounds.groups())
         return found | {"type": kind, "minimum": _plain(low), "maximum": _plain(high)}
     return found | {"type": "string"}
+
+
+def _by_commas(item: str) -> str:
+    """Return the pattern of several of an item, separated by commas, as `controller.environ.listed` reads
+    them."""
+    return rf"^\s*({item})(\s*,\s*({item}))*\s*$"
 
 
 def _plain(number: float) -> int | float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import yaml
 from rendering import NAMESPACE, render, values
 
 from controller.extender.settings import Settings as ExtenderSettings
+from controller.operator.process.settings import PREFIX, describe
 from controller.operator.process.settings import Settings as OperatorSettings
 from deploy.helm import generate, schema
 from deploy.local.errors import PlaneError
@@ -35,6 +37,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"operator": {"settings": {"workers": 0}}}, "at '/operator/settings/workers': minimum: got 0, want 1"),
     ({"operator": {"settings": {"apiTimeout": 1e9}}}, "at '/operator/settings/apiTimeout': maximum"),
     ({"operator": {"settings": {"logLevel": "LOUD"}}}, "at '/operator/settings/logLevel': value must be one"),
+    ({"operator": {"settings": {"scrapeAddresses": "Privat"}}}, "at '/operator/settings/scrapeAddresses'"),
+    ({"operator": {"settings": {"scrapeAddresses": "Private;Public"}}}, "/operator/settings/scrapeAddresses"),
+    ({"operator": {"settings": {"storeEndpoints": "Htps"}}}, "at '/operator/settings/storeEndpoints'"),
     ({"operator": {"settings": {"leaderElect": "yes"}}}, "at '/operator/settings/leaderElect': got string"),
     ({"operator": {"settings": {"port": 9}}}, "at '/operator/settings': additional properties 'port'"),
     ({"operator": {"resources": {"limits": {"memory": "lots"}}}}, "at '/operator/resources/limits/memory'"),
@@ -121,6 +126,16 @@ GUARDED = [
         {"operator": {"replicas": 2, "settings": {"leaderElect": False}}},
         "without a Lease each of them would act",
     ),
+    (
+        {"operator": {"settings": {"leaseSeconds": 5}}},
+        "leaseRetrySeconds (2) < leaseRenewSeconds (10) < leaseSeconds (5) is needed",
+    ),
+    ({"operator": {"settings": {"leaseRenewSeconds": 1.5}}}, "leaseRenewSeconds (1.5) < leaseSeconds (15)"),
+    (
+        {"operator": {"decisionLog": {"sizeLimit": "10Mi"}}},
+        "operator.decisionLog.sizeLimit is 10Mi, and the log may take 4 files of 67108864 bytes",
+    ),
+    ({"operator": {"settings": {"decisionLogFiles": 17}}}, "1Gi, and the log may take 17 files of 67108864"),
     ({"pools": [POOL, POOL]}, f"pools[1].name: {POOL['name']} is there twice"),
     (
         {"pools": [POOL | {"spec": POOL["spec"] | {"schedulerName": "evalstop-scheduler"}}]},  # type: ignore[operator]
@@ -140,6 +155,14 @@ def test_values_that_contradict_each_other_are_refused_in_a_sentence(
     with pytest.raises(PlaneError) as caught:
         render(helm, chart, given)
     assert words in str(caught.value)
+
+
+def test_templates_that_count_with_a_setting_have_its_default(chart: Path) -> None:
+    known = {schema.camel(name.removeprefix(PREFIX).lower()): default for name, default, _ in describe()}
+    templates = "".join(file.read_text() for file in sorted((chart / "templates").glob("*.yaml")))
+    taken = dict(re.findall(r'dig "(\w+)" (\d+) ', templates))
+    assert taken, "none counts with one"
+    assert {name: float(value) for name, value in taken.items()} == {n: float(known[n]) for n in taken}
 
 
 def test_everything_that_may_be_set_is_taken(helm: Helm, chart: Path) -> None:
@@ -172,7 +195,15 @@ def test_everything_that_may_be_set_is_taken(helm: Helm, chart: Path) -> None:
         "image": {"operator": {"digest": "sha256:" + "0" * 64}, "pullSecrets": ["pull"]},
         "pools": [POOL | {"labels": {"team": "a"}, "spec": shared}],
         "operator": {
-            "settings": {"workers": 16, "decisionLogBytes": 1099511627776, "apiTimeout": 2.5},
+            "settings": {
+                "workers": 16,
+                "decisionLogBytes": 1099511627776,
+                "apiTimeout": 2.5,
+                "drainSeconds": 95.5,
+                "scrapeAddresses": "Private, 100.64.0.0/10,fd00::/8",
+                "storeEndpoints": "Https,ClusterHttp",
+            },
+            "decisionLog": {"sizeLimit": "4Ti"},
             "affinity": affinity,
             "tolerations": [{"key": "evalstop.dev/pool", "operator": "Exists", "effect": "NoSchedule"}],
         },
@@ -184,6 +215,7 @@ def test_everything_that_may_be_set_is_taken(helm: Helm, chart: Path) -> None:
     environment = {e["name"]: e.get("value") for e in spec["containers"][0]["env"]}
     assert environment["EVALSTOP_DECISION_LOG_BYTES"] == "1099511627776"
     assert environment["EVALSTOP_API_TIMEOUT"] == "2.5"
+    assert spec["terminationGracePeriodSeconds"] == 116, "what it takes for its passes, and 20 s to end"
     assert spec["containers"][0]["image"] == "evalstop/operator@sha256:" + "0" * 64
     assert environment["EVALSTOP_ACCESS_IMAGE"] == "evalstop/access:0.1.0"
     assert spec["affinity"] == affinity
