@@ -287,7 +287,7 @@ def _facts(name: str, spec: Mapping[str, Any], status: Mapping[str, Any]) -> Ite
         (
             f"{stops.get('lastHour', 0)} in the last hour"
             + (f" of at most {most}" if most is not None else "")
-            + f", {stops.get('today', 0)} today"
+            + f", {stops.get('today', 0)} since 00:00 UTC"
         ),
     )
     if since := stops.get("breakerSince"):

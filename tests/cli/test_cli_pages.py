@@ -380,7 +380,7 @@ def test_history_tells_why_it_was_stopped_before_the_stop_and_each_stop_s_outcom
 def test_a_pool_on_one_page() -> None:
     pool = {**w.pool("a100"), "status": w.pool_status()}
     lines = pools.page(pool, NOW, FREE)
-    assert "  stops     1 in the last hour of at most 5, 1 today" in lines
+    assert "  stops     1 in the last hour of at most 5, 1 since 00:00 UTC" in lines
     assert lines[-1].split() == [
         "2025-11-13", "02:18:20Z", "team/over", "kDeclines", "2", "+1.2s", "+2.0s", "team/next", "+4.5s"
     ]  # fmt: skip
