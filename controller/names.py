@@ -50,6 +50,7 @@ ANNOTATION_REQUEST = f"{GROUP}/request"  # access Jobs: hash of the request they
 ANNOTATION_ATTEMPT = f"{GROUP}/attempt"
 ANNOTATION_ADMISSION = f"{GROUP}/admission"
 ANNOTATION_REFUSED = f"{GROUP}/refused"  # on the operator's Lease: rights that it lacks, and since when
+ANNOTATION_UNWRITTEN = f"{GROUP}/unwritten"  # on the operator's Lease: statuses that the API server refuses
 ANNOTATION_NAMESPACES = f"{GROUP}/namespaces"  # on the operator's Lease: those that it serves, if not all
 ANNOTATION_TEMPLATE = f"{GROUP}/template"  # of a worker group's Job: digest of the family's template
 ANNOTATION_SWITCHED_OFF = f"{GROUP}/switched-off"  # on a Kueue Workload: by this operator, and why

@@ -18,7 +18,7 @@ from controller.kube.connection import NoCredentials
 from controller.kube.direct import DirectTransport
 from controller.kube.errors import ApiError, NotFound, from_response
 from controller.kube.kubeconfig import BadKubeconfig, Caller, NoContext, PluginRefused, as_caller
-from controller.kube.lease import left_since, refused, renewed_lately, served
+from controller.kube.lease import UnwrittenNote, left_since, refused, renewed_lately, served, unwritten
 from controller.kube.resources import GPUPOOLS, LEASES, NAMESPACES, RLHFJOBS, SELF_ACCESS_REVIEWS, Resource
 from controller.policy.wording import agreeing, some
 
@@ -147,7 +147,7 @@ async def listed(
 async def operator_away(api: CallerApi, now: float, shown: Iterable[Object]) -> str:
     """Return a sentence where no operator has renewed its Lease for long, or it is refused what it must
     read or write: what is shown may be long past. Or that it does not serve a namespace of what is shown, or
-    that several are at work: it may be either's.
+    cannot write the status of some of it, or that several are at work: it may be either's.
 
     "": nothing of it is so, or the caller may not read that Lease, or it is installed elsewhere.
 
@@ -174,7 +174,9 @@ async def operator_away(api: CallerApi, now: float, shown: Iterable[Object]) -> 
             "one is installed, and states are as they were; see evalstop doctor"
         )
     here = next((one for one in found if _namespace(one) == names.NAMESPACE), None)
-    return (left(here, now) or unserved(here, map(_namespace, shown))) if here is not None else ""
+    if here is None:
+        return ""
+    return left(here, now) or unserved(here, map(_namespace, shown)) or frozen(here, shown, now)
 
 
 def written_in_a_term(obj: Object) -> bool:
@@ -193,6 +195,32 @@ def unserved(lease: Object, namespaces: Iterable[str]) -> str:
         f"the operator does not serve {of} {some(out, 4)}, but {some(sorted(among), 4)} alone "
         "(EVALSTOP_WATCH_NAMESPACES): no run there is watched or stopped, and states are as they were; "
         "see evalstop doctor"
+    )
+
+
+def frozen(lease: Object, shown: Iterable[Object], now: float) -> str:
+    """Return the sentence for objects whose status the API server refuses to take from the holder of a Lease;
+    "": it takes them, as far as is known. ``now``: s."""
+    if (every := unwritten(lease)) is None:
+        return ""
+    keys = {
+        "/".join(filter(None, (str(one.get("kind")), _namespace(one), one["metadata"]["name"])))
+        for one in shown
+    }
+    if (found := every.among(keys)) is not None:
+        return f"{refusal(found, now)}; see evalstop doctor"
+    if not keys or every.number == len(every.named):
+        return ""
+    return f"{refusal(every, now)}; what is shown may be among them; see evalstop doctor"
+
+
+def refusal(note: UnwrittenNote, now: float) -> str:
+    """Return what it means that these statuses are refused, without a remedy. ``now``: s."""
+    upto = "up to " if note.number > 1 else ""
+    return (
+        f"the API server has refused {note.which()} for {upto}{formatting.span(now - note.since)} "
+        f"({note.why}): nothing is judged, started or stopped there until it takes "
+        f"{agreeing(note.number, 'it', 'them')}, and states are as they were before"
     )
 
 

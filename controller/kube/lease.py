@@ -16,13 +16,15 @@ that they can be tested in virtual time:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from controller import names
 from controller.api.values import timestamp
 from controller.frozen import dataclass
 from controller.objects import parse_time
+from controller.policy.wording import agreeing
+from controller.untrusted_text import one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,63 @@ def refused(lease: Mapping[str, Any]) -> RefusedNote | None:
     since, _, what = str(written).partition(" ")
     at = parse_time(since)
     return RefusedNote(at, what) if at is not None and what else None
+
+
+NAMED_BYTES = 600  # of the names in an `UnwrittenNote`: it is written with each renewal
+WHY_MOST = 200  # characters of what the API server said
+
+
+class UnwrittenNote(NamedTuple):
+    """Objects whose status the API server refuses to take from a leader, as its Lease tells of them.
+
+    Attributes:
+        since: time of the first refusal (s since the epoch).
+        number: of the objects.
+        named: the first of them, each as ``RLHFJob/namespace/name`` or ``GPUPool/name``.
+        why: what the API server said of one of them, cut short.
+    """
+
+    since: float
+    number: int
+    named: tuple[str, ...]
+    why: str
+
+    @staticmethod
+    def of(since: float, every: Sequence[str], why: str) -> UnwrittenNote:
+        """Return the note of these objects: so many names as have room."""
+        room, named = NAMED_BYTES, list[str]()
+        for one in every:
+            room -= len(one.encode()) + 1
+            if room < 0:
+                break
+            named.append(one)
+        return UnwrittenNote(since, len(every), tuple(named), one_line(why, WHY_MOST))
+
+    def written(self) -> str:
+        """Return it as the Lease's annotation has it."""
+        return f"{timestamp(int(self.since))} {self.number} {','.join(self.named)} {self.why}"
+
+    def among(self, shown: Collection[str]) -> UnwrittenNote | None:
+        """Return the note of those that are named and in ``shown``; None: there are none."""
+        named = tuple(one for one in self.named if one in shown)
+        return self._replace(number=len(named), named=named) if named else None
+
+    def which(self, most: int = 4) -> str:
+        """Return whose statuses they are: ``the status of RLHFJob demo/a``."""
+        found = [one.replace("/", " ", 1) for one in self.named[:most]]
+        more = f" and {self.number - len(found)} more" if self.number > len(found) else ""
+        return f"{agreeing(self.number, 'the status', 'the statuses')} of {', '.join(found)}{more}"
+
+
+def unwritten(lease: Mapping[str, Any]) -> UnwrittenNote | None:
+    """Return the statuses that the holder of a Lease cannot write, as it wrote; None: none, or nothing
+    readable."""
+    written = (lease["metadata"].get("annotations") or {}).get(names.ANNOTATION_UNWRITTEN) or ""
+    since, count, named, why = (*str(written).split(" ", 3), "", "", "", "")[:4]
+    at = parse_time(since)
+    if at is None or not (count.isdecimal() and named and why):
+        return None
+    return UnwrittenNote(at, int(count[:9]), tuple(named.split(",")), why)
 
 
 def served(lease: Mapping[str, Any]) -> frozenset[str] | None:

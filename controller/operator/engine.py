@@ -37,6 +37,7 @@ from controller.kube.resources import (
     Resource,
 )
 from controller.kube.trim import Object
+from controller.kube.unwritten_statuses import UnwrittenStatuses
 from controller.kube.versioned import Stale
 from controller.metrics import AddressPolicy, GangScraper, ScrapeLoop, Scraper
 from controller.metrics.loop import Scrape
@@ -139,7 +140,8 @@ class Engine:
         self.cache = Cache()
         self.refused = RefusedRights(tuple(self.cache.stores), monotonic, clock)
         self.api.on_answer = self.refused.answered
-        self.term.tell(self.refused.lasting)
+        self.unwritten = UnwrittenStatuses(self.cache, monotonic, clock)
+        self.term.tell(self.refused.lasting, self.unwritten.lasting)
         self.cluster = ClusterState(self.cache, monotonic)
         self.cluster.queues = self.external_queues = ExternalQueues(
             self.api, self.cluster, clock, settings.namespaces
@@ -246,6 +248,7 @@ class Engine:
             clock,
             self._server_clock,
             self.refused,
+            self.unwritten,
         )
 
     def _note_step(self, question: StepQuestion, plan: RolloutPlan) -> None:
@@ -274,7 +277,7 @@ class Engine:
 
     def _set_up_passes(self, clock: Callable[[], float], monotonic: Callable[[], float]) -> None:
         api, cache, cluster, plans, locks = self.api, self.cache, self.cluster, self.plans, Locks()
-        self._writer = writer = StatusWriter(api, cache, cluster, self.metrics, self.term)
+        self._writer = writer = StatusWriter(api, cache, cluster, self.metrics, self.term, self.unwritten)
         recorder = Recorder(
             api, self._settings.instance, clock, dropped=lambda reason: self.metrics.events_dropped.inc()
         )

@@ -14,7 +14,8 @@ from controller.kube.cache import Cache
 from controller.kube.informer import Informer
 from controller.kube.namespaced_watch import Follow
 from controller.kube.refused_rights import RefusedRights
-from controller.kube.resources import GPUPOOLS
+from controller.kube.resources import GPUPOOLS, RLHFJOBS
+from controller.kube.unwritten_statuses import UnwrittenStatuses
 from controller.metrics import ScrapeLoop
 from controller.operator.process.clock import Advance, ServerClock
 from controller.operator.process.leader_election import Term
@@ -73,6 +74,7 @@ class VitalSigns:
     clock: Callable[[], float]
     server_clock: ServerClock
     refused: RefusedRights
+    unwritten: UnwrittenStatuses
     working: bool = False  # passes and scrapes go on; before that nobody waits for them
     progress: dict[str, float] = field(default_factory=dict)  # monotonic s at which a queue's last pass ended
 
@@ -96,6 +98,7 @@ class VitalSigns:
         health.require("watches", self.sources.deaf)
         health.require("rights", self._refused_rights)
         health.note(self._failing_jobs)
+        health.note(self._unwritten_statuses)
 
     def _show_process(self) -> None:
         metrics = self.metrics
@@ -159,8 +162,8 @@ class VitalSigns:
         )
         metrics.gauge(
             "evalstop_failing_jobs",
-            "RLHFJobs whose passes fail in a way they should not",
-            lambda: [((), float(len(self.job_passes.unexpected())))],
+            "RLHFJobs whose passes fail in a way they should not, or whose status the API server refuses",
+            lambda: [((), float(len({*self.job_passes.unexpected(), *self.unwritten.keys(RLHFJOBS)})))],
         )
         metrics.gauge(
             "evalstop_pool_failing_seconds",
@@ -196,6 +199,14 @@ class VitalSigns:
         """
         failing = self.job_passes.unexpected()
         return f"passes of {counted(len(failing), 'job')} fail; the log names them" if failing else None
+
+    def _unwritten_statuses(self) -> str | None:
+        """Return whose statuses the API server refuses, for people; None: nobody's. Like a failing job it
+        does not make the operator unready."""
+        if (found := self.unwritten.lasting()) is None:
+            return None
+        seconds = self.clock() - found.since
+        return f"{found.which()} cannot be written, since {seconds:.0f} s ago ({found.why})"
 
     def begin_work(self, loop: ScrapeLoop) -> None:
         """From now on a lack of progress is a fault: however long it stood by, it begins afresh."""

@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 from controller import names
 from controller.api.values import timestamp
 from controller.cli.main import app
+from controller.kube.lease import UnwrittenNote
 from controller.policy.job import conditions as c
 from controller.policy.job.record import EvalBaseline
 from tests.support import cli_world as w
@@ -191,6 +192,48 @@ def test_a_namespace_that_the_operator_does_not_serve_is_told(tmp_path: Path) ->
     for among, outputs in told.items():
         for words, output in zip(LOOKING_AT, outputs, strict=False):
             assert (said in output) is (among == "lab,other"), (words, output)
+
+
+def test_runs_whose_status_is_refused_are_told_where_they_are_shown(tmp_path: Path) -> None:
+    """A CRD lacked one field: runs looked read and well, and doctor found "nothing wrong"."""
+    field = 'Invalid (422): strict decoding error: unknown field "status.guardrails"'
+    one, two, pool = "RLHFJob/team/over", "RLHFJob/other/far", "GPUPool/a100"
+    of_over, of_pool = (
+        "has refused the status of RLHFJob team/over for 1h",
+        "the status of GPUPool a100 for 1h",
+    )
+    among = "has refused the statuses of RLHFJob other/far and 1 more for up to 1h"
+    gpus = {"kind": "GPUPool", "metadata": {"name": "a100", "resourceVersion": "1"}, "spec": {}}
+    for named, number, why, told in (
+        (
+            [one],
+            1,
+            field,
+            {"list": of_over, "get": of_over, "why": of_over, "top": of_over, "doctor": of_over},
+        ),
+        ([one, two], 2, field, {"list": of_over, "why": of_over}),
+        ([one, pool], 2, "Forbidden (403): no", {"list": of_over, "doctor": of_over, "pools": of_pool}),
+        ([two], 2, field, {"list": among, "why": among, "doctor": among}),
+        ([two], 1, field, {"list": "", "get": "", "why": "", "top": "", "doctor": "", "pools": ""}),
+        ([pool], 1, field, {"list": "", "why": "", "pools": of_pool}),
+    ):
+        lease_ = lease(-3600.0)
+        note = UnwrittenNote(time.time() - 3600.0, number, tuple(named), why)
+        lease_["metadata"]["annotations"] = {names.ANNOTATION_UNWRITTEN: note.written()}
+        with stub_api(tmp_path, [*of_a_term(), gpus, lease_]) as kubeconfig:
+            environ = {"KUBECONFIG": str(kubeconfig), "COLUMNS": "400"}
+            for word, said in told.items():
+                words = {"list": ["list"], "top": ["top", "--once"], "pools": ["pools"]}.get(
+                    word, [word, "over"]
+                )
+                output = CliRunner().invoke(app, words, env=environ).output
+                output = " ".join(output.split())
+                assert (said in output) if said else ("has refused" not in output), (named, words, output)
+                assert not said or f"({why}): nothing is judged, started or stopped there" in output
+                assert ("may be among them" in output) is (said == among)
+                if word == "doctor":
+                    assert ("-f crds" in output) is (bool(said) and why == field)
+                    assert not said or "nothing wrong" not in output
 
 
 def test_doctor_tells_which_runs_no_operator_serves_and_names_that_are_not_there(tmp_path: Path) -> None:

@@ -11,10 +11,11 @@ import pytest
 from controller import names
 from controller.api.values import timestamp
 from controller.kube.errors import ApiError
-from controller.kube.lease import RefusedNote
+from controller.kube.lease import RefusedNote, UnwrittenNote
 from controller.web.dashboard.feed import (
     API_SILENT,
     NOT_SERVED,
+    NOT_WRITTEN,
     OPERATOR_AWAY,
     OPERATOR_REFUSED,
     Feed,
@@ -166,6 +167,30 @@ def test_a_namespace_that_is_shown_and_not_served_is_told() -> None:
     assert told == Stale(1_790_000_000.0, NOT_SERVED.format(namespaces="namespace prod"))
     feed._jobs["ops/d"] = {}
     assert "namespaces ops, prod" in feed.stale(time.time()).why
+
+
+def test_runs_whose_status_is_refused_are_told_to_those_who_see_them() -> None:
+    """They trained, and their evals were read, as far as the page knew."""
+    leases, clock, lease = made()
+    feed = Feed(leases)  # type: ignore[arg-type]
+    feed._lease = lease
+    leases.renew()
+    feed._jobs = {"demo/a": {}, "lab/b": {}}
+    feed._pools = {"a100": {}}
+    named = ("GPUPool/a100", "RLHFJob/demo/a", "RLHFJob/prod/c")
+    note = UnwrittenNote(1_790_000_000.0, 9, named, "Invalid (422): no")
+    leases.annotations[names.ANNOTATION_UNWRITTEN] = note.written()
+    looked(leases, clock, 0.0, lease)
+    for namespaces, which in (
+        (None, "the statuses of GPUPool a100, RLHFJob demo/a"),
+        ({"demo", "lab"}, "the status of RLHFJob demo/a"),
+        ({"lab"}, ""),
+    ):
+        told = Stale(note.since, NOT_WRITTEN.format(which=which)) if which else None
+        assert feed.stale(time.time(), namespaces) == told
+    leases.annotations.clear()
+    looked(leases, clock, 1.0, lease)
+    assert feed.stale(time.time()) is None
 
 
 def test_what_is_said_names_no_address() -> None:

@@ -158,6 +158,7 @@ async def examine(api: CallerApi, operator_namespace: str) -> list[Finding]:
         ("CRDs", installation.resource_definitions(api)),
         ("operator", installation.operator(api, operator_namespace)),
         ("namespaces", served.namespaces(api, operator_namespace)),
+        ("statuses", served.statuses(api, operator_namespace)),
         ("pools", installation.pools(api, operator_namespace)),
         ("extender and dashboard", installation.beside(api, operator_namespace)),
         ("your rights", rights.caller(api, api.namespace)),

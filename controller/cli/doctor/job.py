@@ -15,6 +15,7 @@ from controller.cli.cluster import CallerApi, operator_away
 from controller.cli.doctor.findings import Finding, Level, note, ok, unknown, wrong
 from controller.cli.doctor.pod_starts import starts
 from controller.cli.doctor.pods import replaced, trainer_ended, trouble, unseen
+from controller.cli.doctor.served import cure_of
 from controller.cli.job_view import Reading
 from controller.cli.remedies import cure, marks
 from controller.kube.errors import ApiError, NotFound
@@ -88,9 +89,9 @@ async def spec(job: Reading, now: float) -> AsyncIterator[Finding]:
 
 
 async def operator(api: CallerApi, job: Reading, now: float) -> AsyncIterator[Finding]:
-    """Yield that no operator leads, if so: whatever the job's status says is of before."""
+    """Yield that no operator leads, or that its status is refused: whatever it says is of before."""
     if told := await operator_away(api, now, [job.obj]):
-        yield wrong("operator", told.removesuffix("; see evalstop doctor"), "evalstop doctor")
+        yield wrong("operator", told.removesuffix("; see evalstop doctor"), cure_of(told, "evalstop doctor"))
 
 
 def conditions(job: Reading, now: float) -> Iterator[Finding]:

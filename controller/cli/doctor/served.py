@@ -1,20 +1,40 @@
-"""Checks of the namespaces that the operator serves, where it does not serve all."""
+"""Checks of what the operator leaves as it is: namespaces that it does not serve, statuses that it cannot
+write."""
 
 from __future__ import annotations
 
 import difflib
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 
 from controller import names
-from controller.cli.cluster import CallerApi, written_in_a_term
+from controller.cli.cluster import CallerApi, refusal, written_in_a_term
 from controller.cli.doctor.findings import Finding, note, wrong
+from controller.cli.doctor.installation import UPGRADE
 from controller.kube.errors import ApiError
-from controller.kube.lease import served
+from controller.kube.lease import served, unwritten
 from controller.kube.resources import LEASES, NAMESPACES, RLHFJOBS
 from controller.policy.wording import counted, some
 
 SETTING = "EVALSTOP_WATCH_NAMESPACES"
+UNKNOWN_FIELD = 'unknown field "status.'  # as the API server says it of a definition of an older version
+
+
+def cure_of(told: str, otherwise: str) -> str:
+    """Return what mends that statuses are refused for the reason in ``told``."""
+    return UPGRADE if UNKNOWN_FIELD in told else otherwise
+
+
+async def statuses(api: CallerApi, namespace: str) -> AsyncIterator[Finding]:
+    """Yield whose statuses the API server refuses to take from the operator in ``namespace``."""
+    try:
+        found = unwritten(await api.get(LEASES, names.OPERATOR, namespace))
+    except ApiError:
+        return
+    if found is not None:
+        log = f"kubectl -n {namespace} logs deployment/{names.OPERATOR} --tail=50"
+        yield wrong("statuses", refusal(found, time.time()), cure_of(found.why, log))
 
 
 async def namespaces(api: CallerApi, namespace: str) -> AsyncIterator[Finding]:

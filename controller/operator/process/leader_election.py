@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from controller import log, names
 from controller.kube.client import Api
 from controller.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, NotLeading, Refused
-from controller.kube.lease import Candidacy, LeaseView, RefusedNote, Timing
+from controller.kube.lease import Candidacy, LeaseView, RefusedNote, Timing, UnwrittenNote
 from controller.kube.resources import LEASES
 
 _logger = log.get("evalstop.leadership")
@@ -72,8 +72,10 @@ class Term(Protocol):
     def role(self) -> str:
         """Return who leads, for people."""
 
-    def tell(self, refused: Callable[[], RefusedNote | None]) -> None:
-        """Have viewers be told from now on of what the leader is refused."""
+    def tell(
+        self, refused: Callable[[], RefusedNote | None], unwritten: Callable[[], UnwrittenNote | None]
+    ) -> None:
+        """Have viewers be told from now on of rights that the leader is refused, and of statuses."""
 
 
 class Unopposed:
@@ -106,7 +108,9 @@ class Unopposed:
     def role(self) -> str:
         return "leader: no election is held"
 
-    def tell(self, refused: Callable[[], RefusedNote | None]) -> None:
+    def tell(
+        self, refused: Callable[[], RefusedNote | None], unwritten: Callable[[], UnwrittenNote | None]
+    ) -> None:
         return  # without a Lease there is no place for it but /readyz
 
 
@@ -142,6 +146,7 @@ class Leadership:
         self._acquired = ""
         self._one_write = asyncio.Lock()
         self._refused: Callable[[], RefusedNote | None] = lambda: None
+        self._unwritten: Callable[[], UnwrittenNote | None] = lambda: None
 
     # -- what the engine asks ------------------------------------------------------------------------------
 
@@ -185,8 +190,10 @@ class Leadership:
         holder = self._candidacy.seen.holder if self._candidacy.seen is not None else ""
         return f"standby: {holder or 'nobody'} holds {self._which}"
 
-    def tell(self, refused: Callable[[], RefusedNote | None]) -> None:
-        self._refused = refused
+    def tell(
+        self, refused: Callable[[], RefusedNote | None], unwritten: Callable[[], UnwrittenNote | None]
+    ) -> None:
+        self._refused, self._unwritten = refused, unwritten
 
     # -- the life of a candidate ---------------------------------------------------------------------------
 
@@ -348,17 +355,22 @@ class Leadership:
         if seen is None:
             answer = await self._api.create(LEASES, self._manifest(spec))
         else:
-            answer = await self._patch(seen, spec, self._refused())
+            answer = await self._patch(seen, spec, self._refused(), self._unwritten())
         self._candidacy.wrote(LeaseView.of(answer), sent)
 
     async def _patch(
-        self, seen: LeaseView, spec: Mapping[str, Any], refused: RefusedNote | None = None
+        self,
+        seen: LeaseView,
+        spec: Mapping[str, Any],
+        refused: RefusedNote | None = None,
+        unwritten: UnwrittenNote | None = None,
     ) -> dict[str, Any]:
         """Write over what was read, with what this process serves, and is refused; what another one said of
         itself goes."""
         said = {
             names.ANNOTATION_NAMESPACES: self._serves,
             names.ANNOTATION_REFUSED: refused.written() if refused is not None else None,
+            names.ANNOTATION_UNWRITTEN: unwritten.written() if unwritten is not None else None,
         }
         body = {"metadata": {"annotations": said}, "spec": spec}
         return await self._api.merge_patch(

@@ -9,9 +9,10 @@ from controller.api import convert
 from controller.api.markers import EPOCH_REFUSED
 from controller.kube.cache import Cache
 from controller.kube.client import Api
-from controller.kube.errors import Refused
+from controller.kube.errors import ApiError, Refused
 from controller.kube.merge import merge_diff
 from controller.kube.resources import GPUPOOLS, RLHFJOBS, WORKERGROUPS, Resource
+from controller.kube.unwritten_statuses import UnwrittenStatuses
 from controller.kube.versioned import patch_as_read
 from controller.operator.process.leader_election import Term
 from controller.operator.process.metrics import Metrics
@@ -27,12 +28,21 @@ class StatusWriter:
     """Writes statuses; the results are put into the cache at once, so that the next pass uses them.
 
     Each carries the number of the term in which it is written. It is no reason to write: a status in which
-    nothing else changed keeps an older number.
+    nothing else changed keeps an older number. ``unwritten`` is told of each that is refused, and of the
+    next one that is not.
     """
 
-    def __init__(self, api: Api, cache: Cache, cluster: ClusterState, metrics: Metrics, term: Term) -> None:
+    def __init__(
+        self,
+        api: Api,
+        cache: Cache,
+        cluster: ClusterState,
+        metrics: Metrics,
+        term: Term,
+        unwritten: UnwrittenStatuses | None = None,
+    ) -> None:
         self._api, self._cache, self._cluster, self._metrics = api, cache, cluster, metrics
-        self._term = term
+        self._term, self._unwritten = term, unwritten or UnwrittenStatuses(cache)
 
     async def record(self, loaded: JobSnapshot, record: JobRecord, now: float) -> bool:
         """Make ``record`` the job's status. Returns whether there was anything to write.
@@ -71,6 +81,7 @@ class StatusWriter:
         before = {key: value for key, value in (obj.get("status") or {}).items() if key != "epoch"}
         patch = merge_diff(before, {key: value for key, value in wanted.items() if key != "epoch"})
         if not patch:
+            self._unwritten.wrote(resource, obj)
             return False
         await self._patch(resource, obj, patch)
         return True
@@ -83,10 +94,13 @@ class StatusWriter:
             await patch_as_read(
                 self._api, self._cache, resource, obj, {"status": patch}, subresource="status", strict=True
             )
-        except Refused as error:
-            if EPOCH_REFUSED in error.message:
+        except ApiError as error:
+            if isinstance(error, Refused) and EPOCH_REFUSED in error.message:
                 self._term.note_later_term(f"{resource.kind} {obj['metadata']['name']}: {error.message}")
+            else:
+                self._unwritten.refused(resource, obj, error)
             raise
+        self._unwritten.wrote(resource, obj)
 
     def _measure(self, loaded: JobSnapshot, record: JobRecord) -> None:
         self._metrics.graded(loaded.desired.mode, loaded.record.past_grades, record.past_grades)

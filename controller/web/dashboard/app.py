@@ -200,9 +200,8 @@ class Dashboard:
             page = await make(viewer, query, narrow)
         except NotThere as error:
             return self._problem(404, message=str(error))
-        body = render(
-            page.template, {**page.values, "page": page, "stale": self._feed.stale(time.time())}
-        ).encode()
+        stale = self._feed.stale(time.time(), viewer.namespaces)
+        body = render(page.template, {**page.values, "page": page, "stale": stale}).encode()
         known_by = f'"{hashlib.sha256(body).hexdigest()[:24]}"'
         headers = {"ETag": known_by, "Cache-Control": "private, no-cache", "Vary": "Authorization"}
         if request.headers.get("if-none-match") == known_by:

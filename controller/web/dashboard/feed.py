@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from controller.kube import wire
 from controller.kube.cache import key_of
 from controller.kube.client import Api
 from controller.kube.errors import ApiError, NotFound
+from controller.kube.lease import UnwrittenNote
 from controller.kube.listwatch import ListWatch
 from controller.kube.resources import GPUPOOLS, RLHFJOBS, WORKERGROUPS, Resource
 from controller.objects import parse_time
@@ -68,6 +69,7 @@ OPERATOR_REFUSED = "the operator is refused rights that it needs, so runs may go
 
 
 NOT_SERVED = "the operator does not serve {namespaces}, so runs there are neither watched nor stopped"
+NOT_WRITTEN = "the API server refuses {which}, so nothing is judged or stopped there (see evalstop doctor)"
 API_SILENT = "the API server does not answer"
 
 
@@ -203,8 +205,13 @@ class Feed:
         """Return why what is shown may be old or missing; None: it is not."""
         return next((w.problem for w in self._watches if w.problem is not None), None)
 
-    def stale(self, now: float) -> Stale | None:
-        """Return since when what is shown may be old, and why; None: it is not. ``now``: s."""
+    def stale(self, now: float, namespaces: Collection[str] | None = None) -> Stale | None:
+        """Return since when what is shown may be old, and why; None: it is not.
+
+        Args:
+            now: s.
+            namespaces: those whose objects may be named; None: all.
+        """
         problem = self.problem
         if problem is None:
             self._broken_since = None
@@ -216,7 +223,9 @@ class Feed:
                 if refused is not None:
                     return Stale(refused.since, OPERATOR_REFUSED)
                 out = self._not_served(self._lease.served)
-                return Stale(self._lease.term_began or now, out) if out else None
+                if out:
+                    return Stale(self._lease.term_began or now, out)
+                return self._not_written(self._lease.unwritten, namespaces)
             return Stale(away, API_SILENT if self._lease.unanswered else OPERATOR_AWAY)
         if self._broken_since is None:
             self._broken_since = now
@@ -229,6 +238,21 @@ class Feed:
         out = sorted({key.partition("/")[0] for key in self._jobs} - among)
         which = f"{agreeing(len(out), 'namespace', 'namespaces')} {some(out, 4)}"
         return NOT_SERVED.format(namespaces=which) if out else ""
+
+    def _not_written(self, every: UnwrittenNote | None, namespaces: Collection[str] | None) -> Stale | None:
+        """Return that statuses of what is shown are refused; None: none that the Lease names."""
+        if every is None:
+            return None
+        shown = [
+            f"{kind.kind}/{key}"
+            for kind in (RLHFJOBS, WORKERGROUPS)
+            for key in self._held(kind)
+            if namespaces is None or key.partition("/")[0] in namespaces
+        ]
+        if namespaces is None:
+            shown += [f"{GPUPOOLS.kind}/{key}" for key in self._pools]
+        found = every.among(shown)
+        return Stale(found.since, NOT_WRITTEN.format(which=found.which())) if found is not None else None
 
     @property
     def ready(self) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from controller import names
 from controller.kube.errors import ApiError
-from controller.kube.lease import RefusedNote, left_since, refused, served
+from controller.kube.lease import RefusedNote, UnwrittenNote, left_since, refused, served, unwritten
 from controller.kube.resources import LEASES
 from controller.objects import parse_time
 
@@ -37,6 +37,7 @@ class OperatorLease:
         self._duration = USUAL_DURATION
         self._renewed: float | None = None
         self.refused: RefusedNote | None = None  # what its holder says that it is refused
+        self.unwritten: UnwrittenNote | None = None  # statuses that it says it cannot write
         self.served: frozenset[str] | None = None  # the namespaces that it says it serves; None: all
         self.term_began: float | None = None  # s since the epoch
 
@@ -66,12 +67,12 @@ class OperatorLease:
             lease = await self._api.get(LEASES, names.OPERATOR, self._namespace)
         except ApiError as error:
             if error.status == 403:
-                self._seen = self.refused = self.served = None
+                self._seen = self.refused = self.served = self.unwritten = None
             elif error.status == 404:
                 self._answered = self._clock()
             return
         self._answered = self._clock()
-        self.refused, self.served = refused(lease), served(lease)
+        self.refused, self.served, self.unwritten = refused(lease), served(lease), unwritten(lease)
         spec = lease.get("spec") or {}
         self.term_began = parse_time(str(spec.get("acquireTime") or ""))
         seen = (str(spec.get("holderIdentity") or ""), str(spec.get("renewTime") or ""))
