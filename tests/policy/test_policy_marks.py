@@ -24,21 +24,22 @@ from controller.policy.job.marks import (
     next_due,
     state_reason,
 )
-from controller.policy.job.pod_troubles import CALM
+from controller.policy.job.pod_troubles import CALM, HELD
 from controller.policy.job.record import (
     NODE_NOT_READY,
     AdmissionRecord,
     Best,
     Condition,
     Decision,
+    EvalsDue,
     JobRecord,
     PodTrouble,
     ProtectedCheckpoint,
     ResidencyRecord,
     RuleRecord,
 )
-from controller.policy.job.types import PodView, RunState, ScrapeOutcome, ScrapeView
-from controller.policy.types import Attempt, Mode, Proposal, Verb, Verdict
+from controller.policy.job.types import Guardrail, Page, PodView, RunState, ScrapeOutcome, ScrapeView
+from controller.policy.types import Attempt, Mode, PolicySpec, Proposal, Verb, Verdict
 from tests.support.covering import covering
 from tests.support.policy_world import PolicyWorld
 
@@ -59,6 +60,8 @@ TRAINS = JobRecord(
 STOP = Decision("scan", Mode.ENFORCE, Proposal(60, 30, "Drop", 4.0, 3.0), "scan: 4 of 3", T)
 PINNED = ProtectedCheckpoint(30, 30, "/c/.evalstop/u/1-30", "sha256:ab", T, attempt=Attempt(1, "9f"))
 CRASH = PodTrouble("run-0", exit_code=1, message="CUDA out of memory", count=1, since=T, container="c1")
+WAITS = PodTrouble("run-0", waits="ImagePullBackOff", since=T)
+LOST = PodTrouble("run-0", waits=NODE_NOT_READY, message="n1 is down", since=T)
 
 
 def bearing(*more: Condition, **fields) -> JobRecord:
@@ -99,7 +102,7 @@ def blind(reason: str) -> RuleRecord:
         (bearing(pod_trouble=CRASH), "Crashing", "ExitCode", math.inf),
         (bearing(pod_trouble=replace(CRASH, count=2)), "Crashing", "ExitCode", 0.0),
         (
-            bearing(pod_trouble=PodTrouble("run-0", waits="ImagePullBackOff", since=T)),
+            bearing(pod_trouble=WAITS),
             "NotStarting",
             "PodWaits",
             300.0,
@@ -189,6 +192,67 @@ def test_evals_that_are_all_there_twice_are_a_fault_at_once() -> None:
         read = Condition(c.METRICS, False, "NoEvalsYet", message, T, 1)
         (found,) = health(bearing(read, evals_seen=0), T)
         assert (found.reason, found.warning) == ("NoEvalsYet", warning)
+
+
+QUIET, WARNED = ("Crashing", False), ("Crashing", True)
+AWAITED = EvalsDue(T - 60.0, 10.0)  # the last eval came before the crash, and one takes ten seconds
+
+
+@pytest.mark.parametrize(
+    ("fields", "read", "at", "bears"),
+    [
+        # What a page shows is certain, whatever has crashed or waits before, or beside.
+        ({}, "MetricMissing", 0, [("Unwatched", True), QUIET]),
+        ({}, "NotByContract", 0, [("Unwatched", True), QUIET]),
+        ({}, "PageTooLarge", 0, [("Unwatched", True), QUIET]),
+        ({}, "StepsBeganAnew", 0, [("Unwatched", True), QUIET]),
+        ({}, "NoNewEvals", 0, [("Unwatched", True), QUIET]),
+        ({"evals_seen": 0}, "MetricMissing", 0, [WARNED, ("Unwatched", True)]),
+        ({"pod_trouble": replace(CRASH, count=CRASHES)}, "MetricMissing", 0, [WARNED, ("Unwatched", True)]),
+        ({"pod_trouble": WAITS}, "MetricMissing", 0, [("Unwatched", True), ("NotStarting", False)]),
+        # The rest in its time; until then the note says what is the matter now, and the crash is behind it.
+        ({}, "NoEvalsYet", 0, [("Unwatched", False), QUIET]),
+        ({}, "ForeignPage", 0, [("Unwatched", False), QUIET]),
+        ({}, "Unreachable", 1799, [("Unwatched", False), QUIET]),
+        ({}, "Unreachable", 1800, [("Unwatched", True), QUIET]),
+        ({"first_eval": 60.0}, "Unreachable", 60, [("Unwatched", True), QUIET]),
+        ({"evals_due": AWAITED}, "NoPods", 1799, [("Unwatched", False), QUIET]),  # it begins again
+        ({"evals_due": AWAITED}, "NoPods", 1800, [("Unwatched", True), QUIET]),
+        # Who crashes or waits as a warning explains why nothing comes.
+        ({"evals_seen": 0}, "Unreachable", 0, [WARNED]),
+        ({"pod_trouble": replace(CRASH, count=CRASHES)}, "NoNewEvals", 0, [WARNED]),
+        ({"pod_trouble": WAITS}, "NoNewEvals", 0, [("NotStarting", False)]),
+        ({"pod_trouble": LOST}, "NoNewEvals", 0, [("Stuck", False)]),
+    ],
+)
+def test_a_past_crash_hides_nothing_that_is_certain_and_stands_behind_what_is_now(
+    fields: dict[str, Any], read: str, at: float, bears: list[tuple[str, bool]]
+) -> None:
+    """A trainer that came back with another metric's name was `Running ExitCode` for ten minutes."""
+    record = bearing(condition(c.METRICS, False, read), **{"pod_trouble": CRASH, **fields})
+    assert [(str(one.mark), one.warning) for one in health(record, T + at)] == bears
+    if bears[0][0] == "Unwatched" and bears[1] == QUIET:
+        assert state_reason(record) == read
+
+
+@pytest.mark.parametrize(
+    ("other", "first"),
+    [
+        (condition(c.SECURED, False, "StoreUnreachable"), "StoreUnreachable"),
+        (condition(c.GUARDRAILS, False, "NoNewEvals"), "GuardrailNotJudged"),
+        (condition(c.ABLE, False, "PageWithoutIdentity"), "PageWithoutIdentity"),
+        (condition(c.SECURED, False, "StepsDisagree"), "StepsDisagree"),
+        (condition(c.ACCEPTED, True, c.DIRECTION_DOUBTFUL), "ExitCode"),  # which has been so all the time
+        (condition(c.METRICS, True, c.NOT_FINITE), c.NOT_FINITE),  # which `NoNewEvals` follows
+    ],
+)
+def test_of_notes_a_crash_that_may_be_over_comes_after_those_that_become_warnings(
+    other: Condition, first: str
+) -> None:
+    record = bearing(other, pod_trouble=CRASH)
+    found = health(record, T)
+    assert {one.reason for one in found} == {"ExitCode", first} or len(found) == 2
+    assert found[0].reason == state_reason(record) == first
 
 
 def test_a_mark_that_was_warned_of_stays_a_warning_while_the_job_bears_it() -> None:
@@ -302,7 +366,6 @@ CANNOT_START = replace(IN_GROUP, waits_since=T, waits_why="no family 'dense'")
 SILENT = replace(IN_GROUP, leaving=True, unanswered=T)
 GROUP_CRASHES = replace(IN_GROUP, joined=False, trouble=CRASH)
 SLOWED = replace(IN_GROUP, slowdown=2.0, above=STAYS)
-LOST = PodTrouble("run-0", waits=NODE_NOT_READY, message="n1 is down", since=T)
 STARTS = Actor(0, "n1", 1, since=T)
 FIELDS: dict[str, tuple[Any, ...]] = {
     "decision": (None, STOP, replace(STOP, mode=Mode.SHADOW)),
@@ -310,7 +373,7 @@ FIELDS: dict[str, tuple[Any, ...]] = {
         None,
         CRASH,
         replace(CRASH, count=CRASHES),
-        PodTrouble("run-0", waits="ImagePullBackOff", since=T),
+        WAITS,
         LOST,
     ),
     "finished": (None, "Failed", "Complete"),
@@ -366,7 +429,8 @@ def expected(record: JobRecord) -> set[Mark]:
     said = {one.type: (one.status, one.reason) for one in record.conditions}
     marks = set()
     trains = record.finished is None
-    home = record.residency
+    home, trouble = record.residency, record.pod_trouble
+    down = trouble is not None and not (trouble == CRASH and record.evals_seen)  # which may train again
     facts = {
         Mark.REFUSED: trains and said.get(c.ACCEPTED, (True, ""))[0] is False,
         Mark.FAILED: record.finished == "Failed",
@@ -403,9 +467,8 @@ def expected(record: JobRecord) -> set[Mark]:
         or (record.decision is STOP and said.get(c.TERMINATION, (False, ""))[0] is True),
         Mark.UNWATCHED: (
             trains
-            and not record.pod_trouble
-            and home is not CANNOT_START
             and said.get(c.METRICS, (True, ""))[0] is False
+            and (said[c.METRICS][1] == "MetricMissing" or not (down or home is CANNOT_START))
         )
         or (trains and said.get(c.METRICS) == (True, c.NOT_FINITE))
         or (trains and said.get(c.TERMINATION) == (False, "PageWithoutIdentity"))
@@ -606,6 +669,104 @@ def test_crashes_that_are_over_are_not_counted_again_while_their_pods_are_listed
     world.step("ns/a")
     assert job.record.pod_trouble is not None
     assert (job.record.pod_trouble.pod, job.record.pod_trouble.count) == ("pod-3", 1)
+
+
+def after_a_crash(**more: Any) -> tuple[PolicyWorld, Any, PodView, ScrapeView]:
+    """Return a run with evals whose one pod has ended, the pod that comes in its place, and its last page."""
+    world = PolicyWorld({"n1": 2})
+    job = world.submit("ns/a", gpus=2, **more)
+    world.settle()
+    for score in (0.1, 0.2, 0.3):
+        world.scores("ns/a", score)
+        world.step("ns/a", seconds=10.0)
+    (pod,) = job.observed.pods
+    ended = PodTrouble("pod-0", exit_code=1, message="out of memory", since=world.now, container="c1")
+    failed = replace(pod, ready=False, terminal=True, trouble=ended)
+    seen, silent = job.observed.scrape, ScrapeView(ScrapeOutcome.UNREACHABLE, "refused")
+    job.observed = replace(job.observed, pods=(failed,), scrape=silent)
+    world.step("ns/a")
+    return world, job, replace(pod, name="pod-1", uid="pod-1-uid"), seen
+
+
+@pytest.mark.parametrize(
+    ("page", "reason", "state"),
+    [
+        ({"metrics_seen": ("winrate",)}, "MetricMissing", "Unwatched"),
+        ({"metrics_seen": ("safe", "winrate")}, "MetricMissing", "Unwatched"),
+        ({"misplaced": "a series gold is there, expected x"}, "MetricMissing", "Unwatched"),
+        ({}, "NoEvalsYet", "Running"),
+        ({"metrics_seen": ("safe",)}, "NoEvalsYet", "Running"),  # it scores its guardrail first
+    ],
+)
+def test_a_trainer_that_comes_back_with_another_metric_is_unwatched_at_once(
+    page: dict[str, Any], reason: str, state: str
+) -> None:
+    guard = Guardrail("safe", PolicySpec("kDeclines", {"k": 3}))
+    world, job, fresh, seen = after_a_crash(guardrails=(guard,))
+    assert (c.summary(job.record.conditions), state_reason(job.record)) == ("Running", "Unreachable")
+    whose = Page(job.desired.uid, Attempt(1, "2"))
+    shown = ScrapeView(ScrapeOutcome.OK, at=world.now, page=whose, **page)
+    job.observed = replace(job.observed, pods=(*job.observed.pods, fresh), scrape=shown)
+    events = world.step("ns/a").events
+    assert (c.summary(job.record.conditions), state_reason(job.record)) == (state, reason)
+    unwatched, *_, crash = health(job.record, world.now)
+    assert (unwatched.mark, unwatched.reason) == (Mark.UNWATCHED, reason)
+    assert (crash.mark, crash.warning) == (Mark.CRASHING, False)
+    assert [e.reason for e in events if e.warning] == (["Unwatched"] if state == "Unwatched" else [])
+    # Once its evals come all is well.
+    job.observed = replace(job.observed, scrape=seen)
+    world.scores("ns/a", 0.4, attempt=Attempt(1, "2"))
+    for _ in range(2):
+        world.step("ns/a")
+    assert c.summary(job.record.conditions) == "Running"
+    assert job.record.pod_trouble is None
+
+
+def test_a_page_without_the_metric_is_a_fault_at_once_where_no_eval_of_it_was_ever_read() -> None:
+    """Only of a run that had evals it is known that its trainer scores more than its guardrail."""
+    world = PolicyWorld({"n1": 2})
+    guard = Guardrail("safe", PolicySpec("kDeclines", {"k": 3}))
+    job = world.submit("ns/a", gpus=2, guardrails=(guard,))
+    world.settle()
+    job.observed = replace(job.observed, scrape=ScrapeView(ScrapeOutcome.OK, metrics_seen=("safe",)))
+    world.step("ns/a")
+    assert state_reason(job.record) == "MetricMissing"
+
+
+@pytest.mark.parametrize(
+    ("held_by", "reason", "warned_after"),
+    [("ImagePullBackOff", "PodWaits", 300.0), ("", "PodsRefused", 30.0)],
+)
+def test_what_keeps_a_pod_from_coming_back_after_a_crash_is_told_and_not_the_crash(
+    held_by: str, reason: str, warned_after: float
+) -> None:
+    """The quiet note of the crash stood for ever, and the run was `Running` without a pod."""
+    world, job, fresh, seen = after_a_crash()
+    if held_by:
+        waits = replace(fresh, ready=False, trouble=PodTrouble("pod-1", waits=held_by))
+        job.observed = replace(job.observed, pods=(*job.observed.pods, waits))
+    else:
+        job.observed = replace(job.observed, refused="exceeded quota: small")
+    ended = world.now
+    plan = world.step("ns/a")
+    assert job.record.pod_trouble.exit_code == 1, "a registry may hiccup"
+    assert plan.requeue_after is not None
+    assert plan.requeue_after <= HELD
+    world.step("ns/a", seconds=HELD)
+    (found,) = health(job.record, world.now)
+    assert (found.mark, found.reason, found.warning) == (Mark.NOT_STARTING, reason, False)
+    assert found.due - found.since == warned_after
+    assert found.since == world.now
+    world.step("ns/a", seconds=warned_after)
+    assert c.summary(job.record.conditions) == "NotStarting"
+    # The failed pod stays listed, and its end is not counted again.
+    job.observed = replace(job.observed, refused=None, pods=(job.observed.pods[0], fresh), scrape=seen)
+    world.scores("ns/a", 0.4, attempt=Attempt(1, "2"))
+    for _ in range(2):
+        world.step("ns/a")
+    assert job.record.pod_trouble is None
+    assert ended <= job.record.crashes_over + 2.0
+    assert c.summary(job.record.conditions) == "Running"
 
 
 def test_a_trainer_that_leaves_while_it_is_being_stopped_has_not_crashed() -> None:

@@ -118,6 +118,8 @@ CERTAIN_UNWATCHED = frozenset(
         "StepsBeganAnew",
     }
 )
+# Of these, what pods that do not run explain as well: those that do wait for them.
+_STANDING = frozenset({"NoNewEvals", "StandsStill"})
 # Those that come and go by themselves: a store that does not answer, a checkpoint that is being written.
 PASSING = frozenset(
     {
@@ -161,13 +163,21 @@ _UNREAD = frozenset({"MetricsNotRead", "NoFreshScrape", "VerdictOutdated", "Page
 def health(record: JobRecord, now: float) -> tuple[Finding, ...]:
     """Return the marks of a job, the most urgent first: warnings, then quiet notes; () is a healthy job.
 
+    Of the notes those come first that become a warning in their time, or say that the run is not watched: a
+    crash of a run that trains again must not stand before what is the matter now.
+
     Args:
         record: the job's.
         now: the time (s): a mark's `warning` depends on it, and nothing else does.
     """
     order = list(Mark)
     found = [_at(one, now) for one in _found(record, now)]
-    return tuple(sorted(found, key=lambda one: (not one.warning, order.index(one.mark), one.since)))
+
+    def urgency(one: Finding) -> tuple[bool, bool, int, float]:
+        stays_quiet = math.isinf(one.due) and one.mark is not Mark.UNWATCHED
+        return not one.warning, stays_quiet, order.index(one.mark), one.since
+
+    return tuple(sorted(found, key=urgency))
 
 
 def state_reason(record: JobRecord) -> str:
@@ -328,8 +338,7 @@ def _pods(record: JobRecord) -> Iterator[Finding]:
         due = trouble.since + min(REFUSED_AFTER if refused else START_AFTER, record.first_eval)
         yield Finding(Mark.NOT_STARTING, trouble.reason, pod_sentence(trouble), trouble.since, due)
         return
-    certain = not record.evals_seen or trouble.count >= CRASHES
-    due = trouble.since if certain else math.inf
+    due = trouble.since if _crashes(record, trouble) else math.inf
     yield Finding(Mark.CRASHING, trouble.reason, pod_sentence(trouble), trouble.since, due)
 
 
@@ -347,8 +356,13 @@ def _pods_of_group(record: JobRecord) -> Iterator[Finding]:
         due = trouble.since + min(START_AFTER, record.first_eval)
         yield Finding(Mark.NOT_STARTING, *told, trouble.since, due)
         return
-    certain = not record.evals_seen or trouble.count >= CRASHES
-    yield Finding(Mark.CRASHING, *told, trouble.since, trouble.since if certain else math.inf)
+    due = trouble.since if _crashes(record, trouble) else math.inf
+    yield Finding(Mark.CRASHING, *told, trouble.since, due)
+
+
+def _crashes(record: JobRecord, trouble: PodTrouble) -> bool:
+    """Return whether an end is a fault at once: of a run that had evals a single one may be a node's."""
+    return not record.evals_seen or trouble.count >= CRASHES
 
 
 def _lost_node(record: JobRecord, trouble: PodTrouble, told: Problem) -> Finding:
@@ -407,7 +421,7 @@ def _watching(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[F
     if read is not None and not read.status and read.reason in RUN_ON:
         since = max(read.since, begun)
         yield Finding(Mark.STUCK, read.reason, read.message, since, since + RUN_ON_AFTER)
-    elif read is not None and not read.status and not off and not _without_evals(record):
+    elif read is not None and not read.status and not off and not _explained(record, read):
         since = max(read.since, begun)
         certain = key_of(read.reason, read.message) in CERTAIN_UNWATCHED
         wait = _evals_away(record, begun) if read.reason == _NO_PODS else record.first_eval
@@ -454,18 +468,28 @@ def _watching(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[F
         yield _of(mark, asked, UNSAFE_AFTER)
 
 
-def _without_evals(record: JobRecord) -> bool:
-    """Return whether another mark says why no eval can come: its pods do not run, or its group does not."""
-    found = residency.group_trouble(record)
+def _explained(record: JobRecord, read: Condition) -> bool:
+    """Return whether another mark says why no evals are read: its pods do not run, or its group does not.
+
+    That explains that a page is silent, not what a page shows. A single crash of a run that had evals is told
+    by a quiet note alone, and its trainer may be back for long: it explains nothing.
+    """
+    code = key_of(read.reason, read.message)
+    if code in CERTAIN_UNWATCHED and code not in _STANDING:
+        return False
+    found, own = residency.group_trouble(record), record.pod_trouble
     away = found is not None and found[0].waits == NODE_NOT_READY
-    return record.pod_trouble is not None or away or residency.waits(record) is not None
+    down = own is not None and (own.exit_code is None or _crashes(record, own))
+    return down or away or residency.waits(record) is not None
 
 
 def _evals_away(record: JobRecord, begun: float) -> float:
     """Return for how long (s) evals may be away, once they tell how often they come. A trainer that has not
-    begun may take as long as its first eval."""
-    due = record.evals_due
+    begun, or begins again after a crash, may take as long as its first eval."""
+    due, own = record.evals_due, record.pod_trouble
     if due is None or due.interval is None or due.since < begun or not record.evals_seen:
+        return record.first_eval
+    if own is not None and own.exit_code is not None and due.since <= own.since:
         return record.first_eval
     return min(record.first_eval, max(QUIET_LEAST, QUIET_INTERVALS * due.interval))
 

@@ -505,7 +505,7 @@ def _take_evals(context: PlanContext, use: RuleInUse) -> RuleInUse:
     restarts.look(context, scrape, former[0] if former is not None else None)
     metric = context.desired.metric
     if metric not in scrape.metrics_seen:
-        reason = "MetricMissing" if scrape.metrics_seen or scrape.misplaced else "NoEvalsYet"
+        reason = "NoEvalsYet" if _may_come_yet(context, scrape) else "MetricMissing"
         message = _no_eval_of(metric, context.desired.metric_index, scrape)
         context.conditions.set(c.METRICS, False, reason, message)
         return use
@@ -556,6 +556,16 @@ def _missing_proxy(context: PlanContext, scrape: ScrapeView) -> str:
     close = nearest(proxy.metric, set(scrape.metrics_seen) - {context.desired.metric})
     question = f", {did_you_mean(close)}" if close else ""
     return f"no eval of {proxy.metric!r}, of role Proxy, is exported{question}"
+
+
+def _may_come_yet(context: PlanContext, scrape: ScrapeView) -> bool:
+    """Return whether nothing on a page says that evals of the Primary metric will not come: there is none, or
+    a process that has begun again has so far scored what else the spec names."""
+    desired, seen = context.desired, set(scrape.metrics_seen)
+    if scrape.misplaced or not seen or not context.record.evals_seen:
+        return not scrape.misplaced and not seen
+    named = {guard.metric for guard in desired.guardrails}
+    return seen <= (named if desired.proxy is None else {*named, desired.proxy.metric})
 
 
 def _no_eval_of(metric: str, index: int, scrape: ScrapeView) -> str:

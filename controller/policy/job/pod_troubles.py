@@ -17,6 +17,7 @@ from controller.policy.job.types import PodView
 from controller.policy.types import Mode
 
 UNSEEN_AFTER = 20.0  # s that a scheduler may say nothing of a pod: it takes milliseconds
+HELD = 60.0  # s after a crash that its pod's successor may wait: for a registry that hiccups, for quota
 CALM = 600.0  # s that all pods are ready after which a crash counts as over, where nobody reads evals
 
 
@@ -55,6 +56,8 @@ def note(context: PlanContext) -> None:
             # A run that waits for a node does not crash any more; the node's owner is to know.
             away = replace(away, since=context.now)
             context.update(pod_trouble=away, crashes_over=known.since)
+        elif waiting and record.evals_seen and known.count == 1:
+            _wait(context, known, min(waiting, key=lambda one: one.pod))
         else:
             _calm(context, known, sum(1 for p in pods if p.ready and not p.terminal))
     elif waiting:
@@ -66,6 +69,15 @@ def note(context: PlanContext) -> None:
     elif known is not None and not (known.waits == NO_SCHEDULER and all(p.node is None for p in pods)):
         # That a scheduler is not there no new admission mends: one that is there binds the next pod.
         context.update(pod_trouble=None)
+
+
+def _wait(context: PlanContext, known: PodTrouble, new: PodTrouble) -> None:
+    """Have what a pod waits for that came after a crash take the crash's place. That of a run that had evals
+    is a quiet note for ever, and as long as it stands no wait is told; one that recurs says enough itself."""
+    if (left := known.since + HELD - context.now) > 0:
+        context.wake_in(left)
+    else:
+        context.update(pod_trouble=replace(new, since=context.now), crashes_over=known.since)
 
 
 def _unheard(context: PlanContext, pods: Sequence[PodView]) -> Iterator[PodTrouble]:
