@@ -806,6 +806,28 @@ def test_a_pod_that_waits_for_its_image_is_told_and_forgotten_once_it_runs() -> 
     assert job.record.pod_trouble is None
 
 
+def test_a_mark_leaves_the_state_though_a_note_of_another_kind_has_come() -> None:
+    """Its image was there at last, and the run was `NotStarting` for as long as its model loaded, while
+    metrics and alerts said nothing."""
+    world = PolicyWorld({"n1": 2})
+    job = world.submit("ns/a", gpus=2)
+    world.settle()
+    (pod,) = job.observed.pods
+    stuck = replace(pod, ready=False, trouble=PodTrouble("pod-0", waits="ImagePullBackOff"))
+    job.observed = replace(job.observed, pods=(stuck,), scrape=ScrapeView(ScrapeOutcome.NO_PODS))
+    for seconds in (1.0, 301.0):
+        world.step("ns/a", seconds=seconds)
+    assert c.summary(job.record.conditions) == "NotStarting"
+    loads = ScrapeView(ScrapeOutcome.UNREACHABLE, "refused")
+    job.observed = replace(job.observed, pods=(pod,), scrape=loads)
+    told = [e.reason for e in world.step("ns/a").events]
+    assert "Recovered" in told
+    assert (c.summary(job.record.conditions), state_reason(job.record)) == ("Running", "Unreachable")
+    (note,) = health(job.record, world.now)
+    assert (note.mark, note.warning) == (Mark.UNWATCHED, False)
+    assert "Recovered" not in [e.reason for e in world.step("ns/a").events]
+
+
 def test_a_finding_is_not_changed_by_the_clock_but_for_its_warning() -> None:
     record = bearing(condition(c.METRICS, False, "Unreachable"))
     (early,), (late,) = health(record, SOON), health(record, LATE)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from controller.policy.job import conditions as c
 from controller.policy.job.event import Event
 from controller.policy.job.marks import Finding, Mark, blind_reason, health, next_due
-from controller.policy.job.record import JobRecord
+from controller.policy.job.record import Condition, JobRecord
 from controller.policy.job.types import Desired, Plan
 
 MAX_MESSAGE = 240  # characters: the condition that it comes from has all of it
@@ -36,7 +36,7 @@ def with_attention(plan: Plan, desired: Desired, now: float) -> Plan:
         conditions.set(c.ATTENTION, True, str(worst.mark), _message(worst), warning=True)
         if worst.mark not in OWN_WARNINGS:
             events = tuple(conditions.events)
-    elif known is not None and known.status and not found and record.gang_backoff is None:
+    elif known is not None and known.status and not _borne(known, found) and record.gang_backoff is None:
         # (A gang that is tried again after a time-out is well once it is bound whole.)
         conditions.set(c.ATTENTION, False, "Recovered", "nothing needs a hand any more")
         events = tuple(conditions.events)
@@ -55,6 +55,12 @@ def _noted(record: JobRecord, desired: Desired, now: float) -> JobRecord:
     if blind != (record.blind_since is not None):
         record = replace(record, blind_since=now if blind else None)
     return record
+
+
+def _borne(known: Condition, found: tuple[Finding, ...]) -> bool:
+    """Return whether the job bears the mark on that it was warned of; a quiet note of another kind must not
+    keep it in its STATE, as that of a model that loads once its image is there."""
+    return any(one.mark == known.reason for one in found)
 
 
 def _message(one: Finding) -> str:

@@ -558,16 +558,6 @@ def _missing_proxy(context: PlanContext, scrape: ScrapeView) -> str:
     return f"no eval of {proxy.metric!r}, of role Proxy, is exported{question}"
 
 
-def _may_come_yet(context: PlanContext, scrape: ScrapeView) -> bool:
-    """Return whether nothing on a page says that evals of the Primary metric will not come: there is none, or
-    a process that has begun again has so far scored what else the spec names."""
-    desired, seen = context.desired, set(scrape.metrics_seen)
-    if scrape.misplaced or not seen or not context.record.evals_seen:
-        return not scrape.misplaced and not seen
-    named = {guard.metric for guard in desired.guardrails}
-    return seen <= (named if desired.proxy is None else {*named, desired.proxy.metric})
-
-
 def _no_eval_of(metric: str, index: int, scrape: ScrapeView) -> str:
     seen = scrape.metrics_seen
     where = f"spec.metrics[{index}]" if index else "spec.metrics"
@@ -578,6 +568,16 @@ def _no_eval_of(metric: str, index: int, scrape: ScrapeView) -> str:
     full = f"; a page has {METRICS_KEPT} at most, those reported first" if len(seen) >= METRICS_KEPT else ""
     told = f"{where}: no eval of {metric!r} is exported{full}; names seen: {', '.join(seen) or 'none yet'}"
     return f"{told}{question}"
+
+
+def _may_come_yet(context: PlanContext, scrape: ScrapeView) -> bool:
+    """Return whether nothing on a page says that evals of the Primary metric will not come: there is none, or
+    a process that has begun again has so far scored what else the spec names."""
+    desired, seen = context.desired, set(scrape.metrics_seen)
+    if scrape.misplaced or not seen or not context.record.evals_seen:
+        return not scrape.misplaced and not seen
+    named = {guard.metric for guard in desired.guardrails}
+    return seen <= (named if desired.proxy is None else {*named, desired.proxy.metric})
 
 
 def _begin_anew(context: PlanContext, use: RuleInUse, scrape: ScrapeView) -> None:
