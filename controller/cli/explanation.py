@@ -29,6 +29,7 @@ from controller.policy.job import (
     evidence,
     found_gone,
     lone_peak,
+    losses,
     lost_best,
     other_rules,
     other_rules_sentence,
@@ -222,6 +223,7 @@ def _facts(job: Reading, found: tuple[Finding, ...], now: float) -> Iterator[tup
     yield from _scores(job)
     if lost := lost_best(record):
         yield "lost", lost
+    yield from (("lost", text) for text in losses(record))
     if job.mode == Mode.SHADOW and record.finished is None and record.best is not None and not record.secured:
         name = f"{job.name}{job.flags()}"
         yield "secured", f"nothing: mode Shadow secures no checkpoint (evalstop pin {name} best keeps one)"

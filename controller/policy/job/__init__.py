@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from controller.policy.job.marks import *
     from controller.policy.job.not_carried_out import *
     from controller.policy.job.outcome import *
+    from controller.policy.job.past_losses import *
     from controller.policy.job.peers import *
     from controller.policy.job.pin_method import *
     from controller.policy.job.plan import *
@@ -76,6 +77,7 @@ SHOWS = {
     "no_eval": "no_eval",
     "not_carried_out": "ACTION_REFUSED WEBHOOK_FAILS",
     "outcome": "Tally beaten_by shadow_record tally was_right were_right",
+    "past_losses": "unsaved",
     "peers": "peers PeerCurve standings",
     "plan": "plan_job",
     "pod_words": "node_away pod_sentence",
@@ -110,7 +112,7 @@ SHOWS = {
         "WorkloadView WriteRun"
     ),
     "verdict_words": (
-        "OtherRule alone_best evidence flat_stops lost_best other_rules other_rules_sentence promise"
+        "OtherRule alone_best evidence flat_stops losses lost_best other_rules other_rules_sentence promise"
         " statement stopped_by_rule stopped_soon ways_on SPARED_EVALS"
     ),
     "verdicts": "BLIND is_demoted",

@@ -11,6 +11,7 @@ from dataclasses import replace
 from controller.policy.job import conditions as c
 from controller.policy.job.event import Event
 from controller.policy.job.marks import Finding, Mark, blind_reason, health, next_due
+from controller.policy.job.past_losses import unsaved
 from controller.policy.job.record import Condition, JobRecord
 from controller.policy.job.types import Desired, Plan
 
@@ -38,7 +39,8 @@ def with_attention(plan: Plan, desired: Desired, now: float) -> Plan:
             events = tuple(conditions.events)
     elif known is not None and known.status and not _borne(known, found) and record.gang_backoff is None:
         # (A gang that is tried again after a time-out is well once it is bound whole.)
-        conditions.set(c.ATTENTION, False, "Recovered", "nothing needs a hand any more")
+        over = "it is over, and nothing of it can be saved any more" if unsaved(record) else ""
+        conditions.set(c.ATTENTION, False, "Recovered", over or "nothing needs a hand any more")
         events = tuple(conditions.events)
     after = conditions.result()
     if after != record.conditions:

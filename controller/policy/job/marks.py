@@ -25,6 +25,7 @@ from controller.policy.job import (
 )
 from controller.policy.job.conditions import AWAITS_CONTROLLER, MEMBERS_ENDED
 from controller.policy.job.cures import CURES, KUEUE, Cure, cure_of, key_of, whose_move
+from controller.policy.job.past_losses import unsaved
 from controller.policy.job.pod_words import pod_sentence
 from controller.policy.job.record import (
     FAILED_CREATE,
@@ -274,8 +275,9 @@ def _marks(record: JobRecord) -> Iterator[Finding]:
         assert record.residency is not None
         since = record.residency.unanswered or 0.0
         yield Finding(Mark.STUCK, *held, since, since + TERMINATE_AFTER)
+    past = unsaved(record)
     for type_ in _UNSAFE:
-        if (condition := _asked(conditions.get(type_))) is not None:
+        if (condition := _asked(conditions.get(type_))) is not None and condition not in past:
             wait = min(UNSAFE_AFTER, record.first_eval) if condition.reason in PASSING else 0.0
             yield _of(Mark.UNSAFE, condition, wait)
     if trains(record):

@@ -683,10 +683,18 @@ def _secure_what_is_left(context: PlanContext) -> None:
     """Pin the best checkpoint of a run that has ended, if it is not pinned yet.
 
     If it is gone, the next best takes its place (`checkpoints`); an unreachable store is tried until it
-    answers.
+    answers, or until the workload is gone, by whose pod template it is reached.
     """
-    if context.desired.mode is Mode.ENFORCE and context.observed.workload is not None:
-        checkpoints.secure_best(context)
+    waited = context.record.access
+    if context.observed.workload is not None:
+        if context.desired.mode is Mode.ENFORCE:
+            checkpoints.secure_best(context)
+    elif (
+        waited is not None
+        and waited.operation is Operation.SECURE
+        and not access_requests.running(context, waited)
+    ):
+        access_requests.give_up(context)
 
 
 def _note_end(context: PlanContext, ending: Ending) -> None:

@@ -17,6 +17,7 @@ from dataclasses import replace
 from controller.policy.job import access_requests, checkpoints, location_claim, lost_bests
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
+from controller.policy.job.past_losses import NOTHING_RETAINED
 from controller.policy.job.record import Best, Decision, Operation, ProtectedCheckpoint
 from controller.policy.job.types import Retain, SetFinalizer
 from controller.policy.job.withdrawal import is_users, unsettle
@@ -223,7 +224,7 @@ def _put_off_newer(context: PlanContext, step: int) -> None:
 
 
 def _nothing(context: PlanContext, why: str) -> None:
-    context.conditions.set(c.RETAINED, False, "NothingRetained", why, warning=True)
+    context.conditions.set(c.RETAINED, False, NOTHING_RETAINED, why, warning=True)
 
 
 def _anything(context: PlanContext) -> bool:
