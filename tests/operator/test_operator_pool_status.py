@@ -220,6 +220,40 @@ def test_a_pool_says_that_nobody_schedules_its_pods_while_it_is_so() -> None:
     assert "2 jobs" in found["message"]
 
 
+RUNS = JobView("ns/a", 0, 0, 2, 1, state=JobState.ADMITTED, bound=(("n1", 2),), nodes=("n1", "n1"))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "closed", "said"),
+    [
+        ((NodeView("n1", 2),), (), ""),
+        ((NodeView("n1", 3, foreign=1),), (), ""),
+        ((NodeView("n1", 1),), (), "n1 has 1 GPU, and 2 are held there"),
+        ((NodeView("n1", 0),), (), "n1 has 0 GPUs, and 2 are held there"),
+        ((NodeView("n1", 2, foreign=1),), (), "n1 has 2 GPUs, and 3 are held there"),
+        ((NodeView("n2", 8),), (NodeView("n1", 1),), "n1 has 1 GPU, and 2 are held there"),  # it is cordoned
+        ((NodeView("n1", 2), NodeView("n2", 1, foreign=2)), (), ""),  # of `GPUsExclusive`
+    ],
+)
+def test_a_node_with_fewer_gpus_than_its_pods_hold_is_told_by_its_pool(
+    nodes: tuple[NodeView, ...], closed: tuple[NodeView, ...], said: str
+) -> None:
+    """A pool of one GPU, two runs and none free was said to be ready, and nothing told why."""
+    told = status(snapshot(RUNS, nodes=nodes, closed=closed))
+    found = [one for one in told["conditions"] if one["type"] == "GPUsThere"]
+    pool = {"spec": {}, "status": told}
+    if not said:
+        assert not found
+        assert pools.ready(pool) == "Yes" or nodes[-1].foreign
+        return
+    (one,) = found
+    assert (one["status"], one["reason"]) == ("False", "FewerThanHeld")
+    assert said in one["message"]
+    assert "kubectl describe node n1" in one["message"]
+    assert nodes[0].foreign or pools.ready(pool) == "FewerThanHeld"
+    assert said in "".join(pools.page(pool, 0.0, Terminal())).replace("\n", " ")
+
+
 @pytest.mark.parametrize(
     ("replicas", "closing", "told"),
     [(1, False, False), (2, False, True), (2, True, False), (None, False, True)],

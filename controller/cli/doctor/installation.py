@@ -292,6 +292,7 @@ def _pool_cure(name: str, reason: str) -> str:
         "NoScheduler": f"install that scheduler (the chart's scheduler.enabled), or correct the name: {edit}",
         "ForeignPods": "kubectl delete those pods, or keep the pool's nodes from them by a taint",
         "ForeignPodsStuck": "kubectl describe those pods; of a node that is gone: kubectl delete node NODE",
+        "FewerThanHeld": "kubectl describe node NODE: its device plugin, or the GPU that has failed",
         "MoreThanThePoolHas": f"guarantee fewer GPUs in spec.quotas, or add nodes: {edit}",
         "KueueNotInstalled": "install Kueue, or choose another spec.delegate: docs/operate/kueue.md",
         "CheckNotFound": "make the AdmissionCheck that docs/operate/kueue.md shows",

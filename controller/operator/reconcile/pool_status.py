@@ -3,8 +3,9 @@
 Conditions: Ready (jobs are admitted), QueueReady (its external queue is there; only where
 there is one), GuaranteesFit (its quotas guarantee no more GPUs than it has) and QuotasAllowed (every
 namespace in them may use it), both only where there are quotas, NodesExclusive (no other pool selects its
-nodes), GPUsExclusive (no pod of somebody else's uses its GPUs), StopsHeldBack (its limits hold stops back;
-there from the first time on).
+nodes), GPUsExclusive (no pod of somebody else's uses its GPUs), GPUsThere (no node has fewer GPUs than its
+pods hold; there only while one has), StopsHeldBack (its limits hold stops back; there from the first time
+on).
 """
 
 from __future__ import annotations
@@ -94,6 +95,8 @@ def planned(
         conditions.append(_quotas_allowed(snapshot, around.shut_out))
     if around.unserved:
         conditions.append(_unserved(obj, around.unserved))
+    if short := _gpus_there(snapshot):
+        conditions.append(short)
     if around.queue is not None:
         conditions.append(around.queue)
     if held := fleet.held_back(obj, plan):
@@ -288,6 +291,38 @@ def _gpus_exclusive(unmanaged: Sequence[Object], now: float) -> PoolCondition:
             f"still terminating after {STUCK_AFTER:.0f} s: {some(stuck, NAMED)}; {message}",
         )
     return PoolCondition("GPUsExclusive", False, "ForeignPods", message)
+
+
+def _gpus_there(snapshot: PoolSnapshot) -> PoolCondition | None:
+    """Return condition GPUsThere, which is there only while it is false: GPUs of a node were taken away, or
+    have failed, under pods that hold them. Nothing ends by that, so nothing else tells of it."""
+    used = _used(snapshot)
+    nodes = (*snapshot.nodes, *snapshot.closed)
+    short = [n for n in nodes if used[n.name] and used[n.name] + n.foreign > n.gpus]
+    if not short:
+        return None
+    told = [
+        f"{n.name} has {counted(n.gpus, 'GPU')}, and {used[n.name] + n.foreign} are held there" for n in short
+    ]
+    message = (
+        f"fewer GPUs than pods hold: {some(told, NAMED)}; the runs there go on, as far as their GPUs work, "
+        "and none is admitted there until enough are back or free; see Allocatable of kubectl describe node "
+        f"{short[0].name}"
+    )
+    return PoolCondition("GPUsThere", False, "FewerThanHeld", message)
+
+
+def _used(snapshot: PoolSnapshot) -> Counter[str]:
+    """Return the GPUs that pods of jobs and of their groups hold, by node."""
+    used: Counter[str] = Counter()
+    for job in snapshot.jobs:
+        actors = job.rollout.actors if job.rollout is not None else ()
+        for node, gpus in (*job.bound, *((a.node, a.gpus) for a in actors)):
+            used[node] += gpus
+    for group in snapshot.sharing.groups if snapshot.sharing is not None else ():
+        for node, gpus in group.bound:
+            used[node] += gpus
+    return used
 
 
 def _described(pod: Object) -> str:
