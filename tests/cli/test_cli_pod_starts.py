@@ -79,7 +79,7 @@ class NoPod:
         self.parallelism, self.unlabelled = parallelism, unlabelled
 
     async def list(self, resource: Any, namespace: str, *, labels: str = "", fields: str = "") -> Any:
-        if not self.unlabelled or labels != "!evalstop.dev/job":
+        if not self.unlabelled or labels != "evalstop.dev/job!=run":
             return [], "1"
         owner = {"kind": "Job", "name": "run", "uid": "job-uid", "controller": True}
         pods = [
@@ -116,7 +116,7 @@ class NoPod:
             1,
             "run-0-x7",
             "pod run-0-x7 of Job run lacks label evalstop.dev/job=run, so nobody reads it",
-            "kubectl label pods -n team run-0-x7 evalstop.dev/job=run",
+            "kubectl label pods -n team run-0-x7 evalstop.dev/job=run --overwrite",
         ),
         (
             1,

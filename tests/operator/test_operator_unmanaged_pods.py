@@ -11,7 +11,7 @@ from test_operator_watched import KEY, child, pod, pool, rlhfjob
 from controller import names
 from controller.api import convert
 from controller.kube.cache import Cache
-from controller.kube.resources import GPUPOOLS, JOBS, NODES, RLHFJOBS
+from controller.kube.resources import GPUPOOLS, JOBS, NODES, PODS, RLHFJOBS
 from controller.operator.state.cluster import ClusterState
 from controller.operator.state.unmanaged_pods import FEW_NODES, RETRY, UnmanagedPods
 from controller.policy.job import AdmissionRecord, JobRecord, ScrapeOutcome, ScrapeView
@@ -118,3 +118,35 @@ def test_a_pod_of_a_job_whose_label_somebody_took_away_is_named_on_the_run() -> 
     look = UnmanagedPods(Pods(foreign))  # type: ignore[arg-type]
     assert told() == "no pod has an address yet"
     assert touched == [KEY, KEY]
+
+
+def test_a_pod_of_a_job_that_bears_another_s_label_is_named_on_the_run() -> None:
+    """It was "no pod has an address yet", and nothing named the pod that trains."""
+    cache = Cache()
+    cluster = ClusterState(cache, lambda: 0.0)
+    active = {**child(), "status": {**child().get("status", {}), "active": 1}}
+    turned, foreign = pod(), guest("b", "n1")
+    turned["metadata"]["labels"][names.LABEL_JOB] = "other"
+    foreign["metadata"] |= {"namespace": "ns", "labels": {names.LABEL_JOB: "other"}}
+    for resource, obj in (
+        (GPUPOOLS, pool()),
+        (JOBS, active),
+        (RLHFJOBS, rlhfjob()),
+        (PODS, foreign),
+        (PODS, turned),
+    ):
+        cache.put(resource, obj)
+
+    def told(at: float) -> str:
+        cluster.scraped(KEY, ScrapeView(ScrapeOutcome.NO_PODS, "no pod has an address yet", at=at))
+        loaded = cluster.load(KEY)
+        assert loaded is not None
+        assert loaded.observed.scrape is not None
+        return loaded.observed.scrape.message
+
+    lacks = "pod train-0 of Job train lacks label evalstop.dev/job=run, so nobody reads it"
+    assert told(1.9e9) == f"no pod has an address yet; {lacks}"
+    done = {**turned, "status": {**turned.get("status", {}), "phase": "Failed"}}
+    done["metadata"] = {**turned["metadata"], "resourceVersion": "13"}
+    cache.put(PODS, done)
+    assert told(1.9e9 + 5) == "no pod has an address yet"

@@ -64,7 +64,7 @@ BOX = "/spec/workload/template/spec/template/spec/containers"
             "NoPods",
             "no pod has an address yet; pods run-0-a, run-1-b of Job run lack label evalstop.dev/job=run, so "
             "nobody reads them",
-            "kubectl label pods -n team run-0-a run-1-b evalstop.dev/job=run",
+            "kubectl label pods -n team run-0-a run-1-b evalstop.dev/job=run --overwrite",
         ),
         (
             "PodWaits",

@@ -184,7 +184,7 @@ async def gang(api: CallerApi, job: Reading, found: Sequence[Object]) -> AsyncIt
 async def _unlabelled(api: CallerApi, job: Reading, workload: Object) -> list[str]:
     """Return the names of live pods of its workload that lack the label by which EvalStop finds them."""
     uid = (workload.get("metadata") or {}).get("uid")
-    there, _ = await api.list(PODS, job.namespace, labels=f"!{names.LABEL_JOB}")
+    there, _ = await api.list(PODS, job.namespace, labels=f"{names.LABEL_JOB}!={job.name}")
     owned = (pod for pod in there if uid and controller_uid(pod) == uid and not is_terminal(pod))
     return sorted(str(pod["metadata"]["name"]) for pod in owned)
 

@@ -19,7 +19,7 @@ from controller.kube.cache import Cache, job_key, key_of
 from controller.kube.deflated import Deflater
 from controller.kube.packed import Stored
 from controller.kube.resources import CONFIGMAPS, GPUPOOLS, JOBS, NODES, PODS, RLHFJOBS, Resource
-from controller.objects import controller_uid
+from controller.objects import controller_uid, is_terminal
 from controller.operator.state import run_configmap, steps
 from controller.operator.state.access_jobs import AccessJobs
 from controller.operator.state.compressed import Compressed
@@ -582,11 +582,21 @@ class ClusterState:
         if gone := self._gone_nodes(record):
             which = agreeing(len(gone), "the node planned for it, is", "the nodes planned for it, are")
             scrape = replace(scrape, message=f"{scrape.message}; {some(gone, 3)}, {which} gone")
-        pods = self._unlabelled.get((key_of(child), child["metadata"]["uid"]), ())
+        pods = self._unlabelled.get((key_of(child), child["metadata"]["uid"]), ()) or self._mislabelled(child)
         if not pods:
             return scrape
         told = unlabelled(pods, key_of(child).partition("/")[2], names.LABEL_JOB, key.partition("/")[2])
         return replace(scrape, message=f"{scrape.message}; {told}")
+
+    def _mislabelled(self, child: Object) -> tuple[str, ...]:
+        """Return the names of a Job's live pods that bear another RLHFJob's label; where it has none that are
+        active nobody looks, for there may be thousands."""
+        if not (child.get("status") or {}).get("active"):
+            return ()
+        uid, key, space = child["metadata"]["uid"], job_key(child), child["metadata"]["namespace"]
+        there = (pod for pod in self.cache.values(PODS) if pod["metadata"]["namespace"] == space)
+        own = (pod for pod in there if controller_uid(pod) == uid and not is_terminal(pod))
+        return tuple(sorted(str(pod["metadata"]["name"]) for pod in own if job_key(pod) != key))
 
     def _gone_nodes(self, record: JobRecord) -> list[str]:
         """Return the nodes planned for a gang without any pod on a node that are not there any more."""

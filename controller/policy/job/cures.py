@@ -452,9 +452,9 @@ CURES: dict[str, Cure] = {
     # -- pods
     "NoPods": Cure("see what keeps its pods from being there", _DOCTOR),
     "PodsUnlabelled": Cure(
-        "set the label back that somebody took away: without it the pod is none of this run's, and its GPUs "
-        "count as somebody else's",
-        "kubectl label pods{ns} <unlabelled> evalstop.dev/job={name}",
+        "set the label back that somebody took away or changed: without it the pod is none of this run's, "
+        "and its GPUs count as somebody else's",
+        "kubectl label pods{ns} <unlabelled> evalstop.dev/job={name} --overwrite",
     ),
     "PodWaits": Cure(
         "correct what the message names (ConfigMap, Secret, security) in a new RLHFJob",
