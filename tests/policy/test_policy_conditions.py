@@ -312,6 +312,8 @@ def test_a_stop_that_the_pool_s_budget_holds_back_is_told_on_the_job() -> None:
     for later, warning in ((1.0, False), (1000.0, True)):
         (mark,) = [one for one in health(record, world.now + later) if one.reason == "StopBudgetSpent"]
         assert (mark.mark, mark.warning, mark.whose) == (Mark.WOULD_STOP, warning, "the pool's owner")
+        assert mark.cure().command == "kubectl edit gpupool {pool}", "its mode is Enforce already"
+        assert "stop it yourself with evalstop stop" in mark.cure().text
 
 
 def test_a_run_whose_pool_has_nobody_s_evals_read_is_unwatched_at_once() -> None:

@@ -656,7 +656,8 @@ CURES: dict[str, Cure] = {
         _DEFAULT_RULE,
     ),
     "StopBudgetSpent": Cure(
-        "raise spec.stopLimits.perHour of the pool, or wait: the stop comes once the hour has one left",
+        "wait: the stop comes once the hour has one left; or stop it yourself with evalstop stop, which no "
+        "limit holds back; or raise spec.stopLimits.perHour of the pool",
         "kubectl edit gpupool {pool}",
     ),
     "ProxyUnknown": Cure(

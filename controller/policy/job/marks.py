@@ -57,7 +57,7 @@ class Mark(StrEnum):
     BLIND = (
         "Blind"  # they are read, and its rule lacks what it judges by, or can stop nothing: nothing stops it
     )
-    WOULD_STOP = "WouldStop"  # in Shadow: its rule would have stopped it
+    WOULD_STOP = "WouldStop"  # in Shadow, or beyond the pool's limit: its rule would have stopped it
     UNFIT = "Unfit"  # it asks for more GPUs than its pool has
     HELD_UP = "HeldUp"  # it waits, and somebody can help
     STARVED = "Starved"  # its steps lack rollout actors or turns, or are not planned
@@ -86,7 +86,8 @@ class Finding:
     def code(self) -> str:
         """Return the key of its cure: its reason, where that is a rule's the mark; its message may tell
         more."""
-        return str(self.mark) if self.mark is Mark.WOULD_STOP else key_of(self.reason, self.message)
+        shadow = self.mark is Mark.WOULD_STOP and self.reason != _LIMITED
+        return str(self.mark) if shadow else key_of(self.reason, self.message)
 
     @property
     def whose(self) -> str:
@@ -97,6 +98,8 @@ class Finding:
         """Return what to do. ``examining``: `evalstop doctor JOB` shows it, which does not name itself."""
         return cure_of(self.code, examining=examining)
 
+
+_LIMITED = "StopBudgetSpent"  # a pool's stops of an hour are used up
 
 # Whatever may take its time takes at most what its owner gives the first eval (`firstEvalSeconds`).
 #
@@ -466,7 +469,7 @@ def _watching(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[F
     told = asked is not None and any(one is not None and one.reason == asked.reason for one in others)
     if asked is not None and asked.reason != "NotAccepted" and not told:
         mark = Mark.UNWATCHED if asked.reason in _UNREAD else Mark.UNSAFE
-        mark = Mark.WOULD_STOP if asked.reason == "StopBudgetSpent" else mark
+        mark = Mark.WOULD_STOP if asked.reason == _LIMITED else mark
         yield _of(mark, asked, UNSAFE_AFTER)
 
 
