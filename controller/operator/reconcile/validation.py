@@ -7,7 +7,8 @@ changes or, when it was no, for a minute: quotas and missing objects get mended.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from controller import delegates, names, workloads
@@ -25,22 +26,42 @@ from controller.operator.state.claims import claims_of
 from controller.operator.state.cluster import ClusterState
 from controller.operator.state.job_snapshot import JobSnapshot
 from controller.operator.state.namespaces import enforced_level
-from controller.operator.state.ownership import child_key, controlled_by, generation, is_ref, leftover
+from controller.operator.state.ownership import (
+    child_key,
+    controlled_by,
+    earlier_job,
+    generation,
+    is_ref,
+    leftover,
+)
 from controller.operator.state.steps import StepAddress
 from controller.policy.actor_types import Actor
-from controller.policy.job import ACTION_REFUSED, WEBHOOK_FAILS
+from controller.policy.job import (
+    ACTION_REFUSED,
+    EARLIER_JOB_REMAINS,
+    WEBHOOK_FAILS,
+    earlier_job_remains,
+)
 from controller.policy.types import Mode, Problem
 from controller.workloads.actor_jobs import Sidecar, actor_template_problem, build_actor, weights_problem
 
 NO_LASTS = 60.0  # s
 WEBHOOK_AWAY = 15.0  # s after which one that did not answer is tried again
+# s after which it is seen whether a Job of an earlier RLHFJob is gone: nobody tells the new one.
+EARLIER_JOB_AGAIN = 5.0
+_ASKED_AGAIN = {WEBHOOK_FAILS: WEBHOOK_AWAY, EARLIER_JOB_REMAINS: EARLIER_JOB_AGAIN}
 
 
 class SpecChecks:
-    """Asks the API server, and remembers the answers in the `ClusterState`, where each load finds them."""
+    """Asks the API server, and remembers the answers in the `ClusterState`, where each load finds them.
 
-    def __init__(self, api: Api, cache: Cache, cluster: ClusterState) -> None:
-        self._api, self._cache, self._cluster = api, cache, cluster
+    ``clock``: seconds since the epoch.
+    """
+
+    def __init__(
+        self, api: Api, cache: Cache, cluster: ClusterState, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._api, self._cache, self._cluster, self._clock = api, cache, cluster, clock
         self._classes: set[str] = set()  # PriorityClasses that were found
         self._passed: dict[str, tuple[str, int]] = {}  # job key -> (uid, generation) that passed
 
@@ -162,7 +183,7 @@ class SpecChecks:
         A Job of ours that the cache did not have yet is put into it.
 
         Raises:
-            Unavailable: the Job is of an earlier RLHFJob of this name and is being removed.
+            Unavailable: the Job is of an earlier RLHFJob of this name and may be about to go.
         """
         key = child_key(loaded.obj)
         namespace, _, name = key.partition("/")
@@ -174,6 +195,9 @@ class SpecChecks:
             self._cache.put(JOBS, found)
             return None
         if leftover(found, loaded.obj):
+            remains = earlier_job_remains(earlier_job(found, loaded.obj), self._clock())
+            if remains is not None:
+                return remains
             raise Unavailable(0, "Leftover", f"Job {key} of an earlier RLHFJob of this name is being removed")
         return Problem(
             "WorkloadNameTaken",
@@ -215,7 +239,7 @@ def not_let_through(action: str, error: Refused | WebhookFails) -> Problem:
 
 
 def _lasts(problem: Problem) -> float:
-    return WEBHOOK_AWAY if problem.reason == WEBHOOK_FAILS else NO_LASTS
+    return _ASKED_AGAIN.get(problem.reason, NO_LASTS)
 
 
 async def user_problem(api: Api, loaded: JobSnapshot, pod_template: Mapping[str, Any]) -> Problem | None:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from controller import workloads
+from controller.objects import parse_time
+from controller.policy.job import EarlierJob
 
 Object = Mapping[str, Any]
 
@@ -48,3 +50,12 @@ def leftover(found: Object, obj: Object) -> bool:
     return controller_name(found) == ("RLHFJob", obj["metadata"]["name"]) and not controlled_by(
         found, obj["metadata"]["uid"]
     )
+
+
+def earlier_job(found: Object, obj: Object) -> EarlierJob:
+    """Return what a Job that is a `leftover` tells of its removal, before a new RLHFJob of its name."""
+    metadata = found["metadata"]
+    deleted = str(metadata.get("deletionTimestamp") or "")
+    times = (parse_time(deleted), parse_time(obj["metadata"].get("creationTimestamp")))
+    since = min((time for time in times if time is not None), default=0.0)
+    return EarlierJob(metadata["name"], since, deleted, tuple(metadata.get("finalizers") or ()))

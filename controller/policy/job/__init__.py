@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from controller.policy.job.conditions import *
     from controller.policy.job.cures import *
     from controller.policy.job.curve import *
+    from controller.policy.job.earlier_job import *
     from controller.policy.job.endings import *
     from controller.policy.job.estimates import *
     from controller.policy.job.evals import *
@@ -62,6 +63,7 @@ SHOWS = {
         "Bucket Course CurveMark CurvePoint NEW_BASELINE RESUMED STOPPED WOULD_STOP coarser course"
         " curve_branches curve_marks"
     ),
+    "earlier_job": "EARLIER_JOB_REMAINS EarlierJob earlier_job_remains",
     "ended_early": "ended_early",
     "endings": "end_is_unknown",
     "event": "Event",

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from controller.frozen import dataclass
 from controller.policy.group_types import GROUPS_NAMESPACE
+from controller.policy.job.earlier_job import EARLIER_JOB_REMAINS
 from controller.policy.job.gone_copies import NOT_PUT_BACK
 from controller.policy.job.made_anew import lacking
 from controller.policy.job.rotation import LEAVE_ALONE, remedy
@@ -178,6 +179,7 @@ _OF_THE_CLUSTER = frozenset(
         "AccessPodUnschedulable",
         "AccessRefused",
         "CopyDamaged",
+        EARLIER_JOB_REMAINS,
         "GroupDoesNotAnswer",
         "GroupNotReady",
         "NodeNotReady",
@@ -380,6 +382,12 @@ CURES: dict[str, Cure] = {
     "GangGPUsMismatch": Cure(
         "make spec.gang.gpusPerReplica equal the GPUs of each pod of the template, or change those",
         _merge('{"spec":{"gang":{"gpusPerReplica":<gpus>}}}'),
+    ),
+    EARLIER_JOB_REMAINS: Cure(
+        "see what its deletion waits for: a finalizer is taken away by whoever set it, once its work is "
+        "done; with foregroundDeletion its pods have to end; then this one starts by itself",
+        "kubectl get job {name}{ns} "
+        "-o jsonpath='{{.metadata.deletionTimestamp}} {{.metadata.finalizers}} {{.status.active}}'",
     ),
     "WorkloadNameTaken": Cure(
         "give the RLHFJob another name in its manifest, or delete the Job of that name if nobody needs it",
