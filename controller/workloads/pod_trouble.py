@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from controller.objects import Object, parse_time
-from controller.policy.job import LAST_WORDS, PodTrouble
+from controller.policy.job import LAST_WORDS, UNSCHEDULABLE, PodTrouble
+from controller.untrusted_text import one_line
 
 # Waiting in one of these is on the way to running.
 USUAL = frozenset({"", "ContainerCreating", "PodInitializing", "CrashLoopBackOff"})
@@ -35,6 +36,22 @@ def pod_trouble(pod: Object) -> PodTrouble | None:
     if ends:
         return max(ends, key=lambda one: one.since)
     return waits[0] if waits else None
+
+
+def unplaced(pod: Object) -> PodTrouble | None:
+    """Return that a pod's scheduler finds no node for it, in its words; None: it has one, or none has been
+    sought. What it says of preemption and claims after its first sentence helps nobody."""
+    status, metadata = pod.get("status") or {}, pod.get("metadata") or {}
+    if (pod.get("spec") or {}).get("nodeName") or status.get("phase") != "Pending":
+        return None
+    for one in status.get("conditions") or ():
+        if one.get("type") != "PodScheduled" or one.get("status") != "False":
+            continue
+        if one.get("reason") == UNSCHEDULABLE:
+            words = one_line(str(one.get("message") or ""), 4096).partition(". ")[0].removesuffix(".")
+            name = str(metadata.get("name", ""))[:253]
+            return PodTrouble(name, waits=UNSCHEDULABLE, message=one_line(words, LAST_WORDS))
+    return None
 
 
 def clean(text: object, most: int = LAST_WORDS) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from controller import bounded, names
 from controller.objects import Object, controller_of, has_condition, is_ready, is_terminal, parse_time
 from controller.policy.job import PodView
-from controller.workloads.pod_trouble import pod_trouble
+from controller.workloads.pod_trouble import pod_trouble, unplaced
 from controller.workloads.requests import requested
 from controller.workloads.trainer_end import trainer_end
 
@@ -49,7 +49,7 @@ def pod_view(pod: Object) -> PodView:
         admission=_admission(metadata),
         uid=str(metadata.get("uid", "")),
         created=parse_time(metadata.get("creationTimestamp")) or 0.0,
-        trouble=pod_trouble(pod),
+        trouble=pod_trouble(pod) or unplaced(pod),
         trainer_end=trainer_end(pod),
         unseen_by=unseen_by(pod),
         unheard=unheard(pod),

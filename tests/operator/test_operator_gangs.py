@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from controller.api import values
 from controller.kube.resources import GPUPOOLS, NODES
 from controller.policy.job import pod_troubles
+from controller.policy.job.marks import Mark, health
 from deploy.local.plane import Plane
 from tests.support.fake_kubelet import FakeKubelet, pool_of_its_own
 from tests.support.operator_rig import Recorder, Rig, eventually
@@ -207,6 +209,38 @@ def test_a_users_stop_announces_whose_the_gpus_will_be_before_it_suspends(
             suspended = seen.first("/jobs/runs", lambda o: o["spec"].get("suspend"))
             # The pool may plan with the decision a moment before it is written.
             assert max(decided, held) < suspended
+
+    asyncio.run(story())
+
+
+def test_a_gang_whose_template_no_node_matches_is_told_in_the_schedulers_words(
+    rig: Rig, kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pod_troubles, "UNPLACED_AFTER", 1.0)
+
+    async def story() -> None:
+        async with rig:
+            await rig.make_pool(gangTimeoutSeconds=4)
+            rig.names(["run"])
+            template = rig.template("run", 1, 2)
+            template["spec"]["template"]["spec"]["nodeSelector"] = {"disk": "nvme"}
+            await rig.make_job("run", workload={"template": template})
+            async with rig.operator():
+
+                async def told() -> bool:
+                    marks = health(await rig.record("run"), time.time())
+                    return any(
+                        (one.mark, one.code) == (Mark.NOT_STARTING, "NodesDontMatch")
+                        and "didn't match Pod's node affinity/selector" in one.message
+                        for one in marks
+                    )
+
+                async def timed_out() -> bool:
+                    status, reason, message = await rig.condition("run", "Admitted") or (True, "", "")
+                    return (status, reason) == (False, "GangTimedOut") and "affinity/selector" in message
+
+                await eventually(told, 40, what="the job to say so")
+                await eventually(timed_out, 40, what="the end of the try to say so")
 
     asyncio.run(story())
 

@@ -131,6 +131,18 @@ BOX = "/spec/workload/template/spec/template/spec/containers"
             'pods "run-0-" is forbidden: no PriorityClass with name evalstop-rlhf was found',
             "kubectl apply -f deploy/manifests/priorityclass.yaml",
         ),
+        (
+            "Unschedulable",
+            "the scheduler finds no node for pod run-0-x: 0/2 nodes are available: 2 node(s) didn't match "
+            "Pod's node affinity/selector",
+            "evalstop check -f <manifest>",
+        ),
+        (
+            "Unschedulable",
+            "the scheduler finds no node for pod run-0-x: 0/2 nodes are available: 1 Insufficient "
+            "nvidia.com/gpu, 1 node(s) didn't match Pod's node affinity/selector",
+            "kubectl describe pods -n team -l evalstop.dev/job=run",
+        ),
     ],
 )
 def test_a_command_holds_what_the_message_tells(reason: str, message: str, command: str) -> None:

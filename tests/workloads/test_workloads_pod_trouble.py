@@ -105,6 +105,40 @@ def test_a_pod_of_which_its_scheduler_has_said_nothing(spec: Any, status: Any, t
     assert unseen(pod) == (f"run-0: scheduler {told} has said nothing of it yet" if told else "")
 
 
+SELECTOR = "0/4 nodes are available: 1 node(s) had untolerated taint(s), 3 node(s) didn't match Pod's node"
+
+
+@pytest.mark.parametrize(
+    ("spec", "condition", "told"),
+    [
+        (
+            {},
+            {"message": f"{SELECTOR} affinity/selector. no new claims to deallocate, preemption: 0/4 nodes"},
+            f"{SELECTOR} affinity/selector",
+        ),
+        ({}, {"message": "0/1 nodes are available: \x1b[31m1 Insufficient nvidia.com/gpu.\n"}, None),
+        ({}, {"message": "0/9 nodes are available: " + "1 node(s) had a taint, " * 20}, None),
+        ({}, {}, ""),
+        ({}, {"reason": "SchedulingGated"}, "-"),
+        ({}, {"status": "True"}, "-"),
+        ({"nodeName": "n1"}, {"message": "m"}, "-"),
+    ],
+)
+def test_a_pod_that_its_scheduler_finds_no_node_for(spec: Any, condition: Any, told: str | None) -> None:
+    metadata = {"name": "run-0", "uid": "u", "resourceVersion": "1", "namespace": "ns"}
+    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", **condition}
+    status = {"phase": "Pending", "conditions": [said]}
+    found = pod_view(trim(PODS, {"metadata": metadata, "spec": spec, "status": status})).trouble
+    if told == "-":
+        assert found is None
+        return
+    assert found is not None
+    assert (found.pod, found.waits, found.exit_code) == ("run-0", "Unschedulable", None)
+    assert len(found.message) <= LAST_WORDS
+    assert found.message.isprintable()
+    assert told is None or found.message == told
+
+
 @pytest.mark.parametrize(
     ("ready", "containers", "more", "lost"),
     [

@@ -88,7 +88,7 @@ SHOWS = {
     "record": (
         "AdmissionRecord Best Condition ConditionList CURVE_BUCKETS Decision EvalCurve FIRST_EVAL FileOwner "
         "FoundLayout GUARDS_MAX Guard JobRecord LAST_WORDS LifeRecord NO_SCHEDULER NODE_NOT_READY "
-        "Operation Outcome PINS_MAX PastGrades PodTrouble ProtectedCheckpoint "
+        "UNSCHEDULABLE Operation Outcome PINS_MAX PastGrades PodTrouble ProtectedCheckpoint "
         "READINGS_KEPT RefusalRecord ResidencyRecord RuleRecord RunFile StopOutcome"
     ),
     "residency": "residency",

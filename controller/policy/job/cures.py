@@ -15,6 +15,7 @@ from controller.policy.group_types import GROUPS_NAMESPACE
 from controller.policy.job.earlier_job import EARLIER_JOB_REMAINS
 from controller.policy.job.gone_copies import NOT_PUT_BACK
 from controller.policy.job.made_anew import lacking
+from controller.policy.job.pod_words import FULL, NOT_MATCHED, NOT_TOLERATED
 from controller.policy.job.rotation import LEAVE_ALONE, remedy
 from controller.policy.wording import (
     ANEW,
@@ -251,6 +252,9 @@ BY_MESSAGE = (
     (frozenset({"PodWaits"}), '" not found', "ObjectMissing"),
     (frozenset({"PodWaits"}), "' not found", "ObjectMissing"),
     (frozenset({"PodsRefused"}), "no PriorityClass", "PriorityClassGone"),
+    (frozenset({"Unschedulable"}), FULL, "Unschedulable"),  # else it may be its labels
+    (frozenset({"Unschedulable"}), NOT_MATCHED, "NodesDontMatch"),
+    (frozenset({"Unschedulable"}), NOT_TOLERATED, "NodesDontMatch"),
     (frozenset({"MetricMissing"}), "is there, expected", "MetricMisplaced"),
     (frozenset({"MetricMissing"}), "without the label metric", "MetricMisplaced"),
     (frozenset({"NoNewEvals"}), STANDS_STILL, "StandsStill"),
@@ -493,6 +497,16 @@ CURES: dict[str, Cure] = {
         "whoever runs the pool installs that scheduler (the chart's scheduler.enabled), or corrects "
         "spec.schedulerName of the GPUPool; after that the RLHFJob is made anew, for its pods keep the name",
         "kubectl edit gpupool {pool}",
+    ),
+    "Unschedulable": Cure(
+        "see which nodes its scheduler rules out, and why; it is tried again by itself",
+        "kubectl describe pods{ns} -l evalstop.dev/job={name}",
+    ),
+    "NodesDontMatch": Cure(
+        "correct nodeSelector, affinity.nodeAffinity or tolerations of the template's pods in the manifest, "
+        "so that nodes of the pool match; or have those nodes labelled so, and it goes on by itself",
+        "evalstop check -f <manifest>",
+        _patch(_set(f"{_JOB}/template/spec/nodeSelector", "<labels>", "add")),
     ),
     "ImageNotPulled": Cure(
         "correct the image, or its pull secret, in the manifest",

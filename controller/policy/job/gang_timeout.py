@@ -5,7 +5,8 @@ may think otherwise: a node goes away, a pod of nobody's takes the GPUs, a node 
 rules a node out. A gang that then waits half placed keeps GPUs that others need; two such gangs could wait
 for each other for ever. So a gang that is not bound whole within its time-out is suspended again, whatever it
 had is counted as free once its pods are gone, and it stays out of the queue for a while that doubles with
-each failure. While it is out, the others come first, with all that is free: so nobody waits for GPUs that a
+each failure; of a gang whose pods every node is ruled out for by labels or taints it is longer from the
+first on. While it is out, the others come first, with all that is free: so nobody waits for GPUs that a
 waiting gang sits on, and of the gangs that can run at all, each is tried again for as long as it takes.
 
 The cluster may rule out a node for one gang alone and for ever, so the planned nodes that none of its pods
@@ -26,8 +27,9 @@ from dataclasses import replace
 from controller.policy.job import conditions as c
 from controller.policy.job import incomplete, pod_troubles, residency, terminating_pods
 from controller.policy.job.context import PlanContext
+from controller.policy.job.pod_words import ruled_out
 from controller.policy.job.preemption import settle_account
-from controller.policy.job.record import FAILED_CREATE, NO_SCHEDULER, AdmissionRecord, GangBackoff, Preempting
+from controller.policy.job.record import FAILED_CREATE, AdmissionRecord, GangBackoff, Preempting
 from controller.policy.job.service import own
 from controller.policy.job.types import Desired, Observed, Plan, PodView, SuspendWorkload
 from controller.policy.types import JobState, Mode, Problem
@@ -132,7 +134,7 @@ def withdraw(context: PlanContext) -> Plan:
     assert workload is not None
     assert record.admission is not None
     failures = 1 + (record.gang_backoff.failures if record.gang_backoff is not None else 0)
-    pause = backoff_seconds(failures)
+    pause = _pause(context, failures)
     if record.admission.withdrawn is None:
         _begin(context, record.admission, pause)
     going = context.record.preempting
@@ -170,13 +172,22 @@ def _begin(context: PlanContext, admission: AdmissionRecord, pause: float) -> No
         f"gone"
     )
     trouble = context.record.pod_trouble
-    if trouble is not None and trouble.waits in {FAILED_CREATE, NO_SCHEDULER}:
+    if trouble is not None and trouble.waits in {FAILED_CREATE, *pod_troubles.STANDING}:
         message = pod_troubles.with_last_words(context.record, message)
     context.conditions.set(c.ADMITTED, False, REASON, message, warning=True)
     context.conditions.set(c.RUNNING, False, REASON, "not every pod found a node in time")
     admission = replace(admission, withdrawn=context.now, avoid=_avoided(context, admission))
     context.update(admission=admission, preempting=Preempting(REASON, context.now))
     settle_account(context)
+
+
+def _pause(context: PlanContext, failures: int) -> float:
+    """Return how long (s) the gang stays out of the queue. One whose pods no node takes by its labels holds
+    its GPUs for nothing at each try: for at least as many time-outs as it has failed."""
+    pause = backoff_seconds(failures)
+    if not ruled_out(context.record.pod_trouble):
+        return pause
+    return max(pause, min(BACKOFF_MOST, failures * context.desired.gang_timeout))
 
 
 def _avoided(context: PlanContext, admission: AdmissionRecord) -> tuple[str, ...]:

@@ -26,13 +26,14 @@ from controller.policy.job import (
 from controller.policy.job.conditions import AWAITS_CONTROLLER, MEMBERS_ENDED
 from controller.policy.job.cures import CURES, KUEUE, Cure, cure_of, key_of, whose_move
 from controller.policy.job.past_losses import unsaved
-from controller.policy.job.pod_words import pod_sentence
+from controller.policy.job.pod_words import FULL, pod_sentence
 from controller.policy.job.record import (
     FAILED_CREATE,
     NO_SCHEDULER,
     NODE_NOT_READY,
     QUIET_INTERVALS,
     QUIET_LEAST,
+    UNSCHEDULABLE,
     Condition,
     Decision,
     JobRecord,
@@ -142,6 +143,7 @@ RUN_ON = frozenset({"MembersRunOn", "TrainerEnded"})
 UNSAFE_AFTER = 900.0  # s that such a one may take
 START_AFTER = 300.0  # s that an image may not be there, a Secret not be made
 REFUSED_AFTER = 30.0  # s that the cluster may not let in its pods: those of another run may be about to go
+UNPLACED_AFTER = 30.0  # s that no node may match its pods once that is said: one may be about to be labelled
 NODE_AWAY_AFTER = 60.0  # s that a kubelet may be away once its node is not ready: one that is updated is back
 SCALED_AFTER = 30.0  # s that its workload may ask for fewer pods than its gang: somebody may be at it
 STOP_AFTER = 1800.0  # s from a stop's decision to the end of its pods
@@ -332,6 +334,13 @@ def _pods(record: JobRecord) -> Iterator[Finding]:
     if trouble.waits == NO_SCHEDULER and record.decision is None:  # between two admissions as within one
         due = trouble.since + min(REFUSED_AFTER, record.first_eval)
         yield Finding(Mark.NOT_STARTING, trouble.reason, pod_sentence(trouble), trouble.since, due)
+        return
+    if trouble.waits == UNSCHEDULABLE and record.decision is None:
+        # GPUs that others hold may come free; what else rules nodes out stays, as between two admissions.
+        full = FULL in trouble.message
+        if trains(record) or not full:
+            due = trouble.since + min(START_AFTER if full else UNPLACED_AFTER, record.first_eval)
+            yield Finding(Mark.NOT_STARTING, trouble.reason, pod_sentence(trouble), trouble.since, due)
         return
     if not trains(record):
         return

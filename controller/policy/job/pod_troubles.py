@@ -11,13 +11,16 @@ from dataclasses import replace
 
 from controller.policy.job import starvation
 from controller.policy.job.context import PlanContext
-from controller.policy.job.pod_words import node_away, pod_sentence
-from controller.policy.job.record import FAILED_CREATE, NO_SCHEDULER, JobRecord, PodTrouble
+from controller.policy.job.pod_words import node_away, pod_sentence, without_numbers
+from controller.policy.job.record import FAILED_CREATE, NO_SCHEDULER, UNSCHEDULABLE, JobRecord, PodTrouble
 from controller.policy.job.types import PodView
 from controller.policy.types import Mode
 
 UNSEEN_AFTER = 20.0  # s that a scheduler may say nothing of a pod: it takes milliseconds
 HELD = 60.0  # s after a crash that its pod's successor may wait: for a registry that hiccups, for quota
+UNPLACED_AFTER = 10.0  # s that it may find no node for it: those of a pod that leaves may be about to be free
+# What no new admission mends by itself, so that it stands until a pod has a node.
+STANDING = frozenset({NO_SCHEDULER, UNSCHEDULABLE})
 CALM = 600.0  # s that all pods are ready after which a crash counts as over, where nobody reads evals
 
 
@@ -39,7 +42,8 @@ def note(context: PlanContext) -> None:
     ended = [one for one in found if one.exit_code is not None and not _counted(record, one)]
     if _is_to_leave(record):
         ended = []
-    waiting = [one for one in found if one.exit_code is None]
+    young = {p.name for p in pods if _is_new(context, p)}
+    waiting = [one for one in found if one.exit_code is None and one.pod not in young]
     waiting += filter(None, (_unscheduled(context, p) for p in pods))
     if not waiting:
         waiting = list(_unheard(context, pods))
@@ -64,10 +68,9 @@ def note(context: PlanContext) -> None:
         new = min(waiting, key=lambda one: one.pod)
         since = known.since if known is not None else context.now
         new = replace(new, since=since)
-        if known is None or (known.pod, known.waits) != (new.pod, new.waits):
+        if known is None or (known.pod, known.waits) != (new.pod, new.waits) or _says_else(known, new):
             context.update(pod_trouble=new)
-    elif known is not None and not (known.waits == NO_SCHEDULER and all(p.node is None for p in pods)):
-        # That a scheduler is not there no new admission mends: one that is there binds the next pod.
+    elif known is not None and not (known.waits in STANDING and all(p.node is None for p in pods)):
         context.update(pod_trouble=None)
 
 
@@ -102,6 +105,21 @@ def _unscheduled(context: PlanContext, pod: PodView) -> PodTrouble | None:
         f"{UNSEEN_AFTER:.0f} s: none runs, or it stands still"
     )
     return PodTrouble(pod.name, waits=NO_SCHEDULER, message=message)
+
+
+def _is_new(context: PlanContext, pod: PodView) -> bool:
+    """Return whether it is too soon to tell that a scheduler finds no node for a pod."""
+    if pod.trouble is None or pod.trouble.waits != UNSCHEDULABLE:
+        return False
+    left = pod.created + UNPLACED_AFTER - context.now
+    if left > 0:
+        context.wake_in(left)
+    return left > 0
+
+
+def _says_else(known: PodTrouble, new: PodTrouble) -> bool:
+    """Return whether a scheduler has other grounds now; other numbers of nodes are none."""
+    return new.waits == UNSCHEDULABLE and without_numbers(known) != without_numbers(new)
 
 
 def _is_to_leave(record: JobRecord) -> bool:

@@ -46,6 +46,7 @@ GUARD_APART_KEPT = 5  # of a guardrail's evals: how far the last ones lay apart
 LAST_WORDS = 200  # characters
 NODE_NOT_READY = "NodeNotReady"  # what a pod waits for whose kubelet is not heard of
 NO_SCHEDULER = "NoScheduler"  # what a pod waits for of which no scheduler has said anything
+UNSCHEDULABLE = "Unschedulable"  # what a pod waits for that its scheduler finds no node for
 FAILED_CREATE = "FailedCreate"  # what a pod waits for that the cluster does not let in
 FIRST_EVAL = 1800.0  # s
 QUIET_INTERVALS = 4.0  # eval intervals without a usable eval after which none is said to come any more
@@ -111,7 +112,7 @@ class PodTrouble:
         """As a CamelCase code that has a cure."""
         if self.waits == FAILED_CREATE:
             return "PodsRefused"
-        if self.waits in {NODE_NOT_READY, NO_SCHEDULER}:
+        if self.waits in {NODE_NOT_READY, NO_SCHEDULER, UNSCHEDULABLE}:
             return self.waits
         return "PodWaits" if self.exit_code is None else "ExitCode"
 
