@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # the program of access Jobs needs these words, and would load all types with them
     from controller.policy.types import JobKey
 
+CLOSED = "not ready, cordoned or tainted"  # of nodes that take no pods now
 UNLABELLED = ", so nobody reads "  # of pods that lack our label
 ELSEWHERE = "a job of another namespace"
 UID = "uid:"  # begins what stands for a job's name where that may not be told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from controller import names
 from controller.cli import pools
+from controller.cli.doctor.installation import _pool_cure
 from controller.cli.terminal import Terminal
 from controller.operator.reconcile import pool_status
 from controller.operator.reconcile.pool_status import Surroundings
@@ -89,6 +91,24 @@ def test_a_pool_without_nodes_says_so_and_so_do_its_jobs() -> None:
     (waits,) = plan_pool(found, 0.0).waiting
     assert (waits.reason, waits.position) == ("NoUsableNodes", 0)
     assert "GPUPool 'p' has no ready and schedulable node" in waits.message
+
+
+@pytest.mark.parametrize(
+    ("closed", "said"),
+    [
+        (("n1",), "the node that matches is not ready, cordoned or tainted: n1; jobs wait until"),
+        (("n1", "n2"), "all 2 nodes that match are not ready, cordoned or tainted: n1, n2; jobs wait until"),
+    ],
+)
+def test_a_pool_whose_nodes_are_all_closed_names_them(closed: tuple[str, ...], said: str) -> None:
+    """It said that no node matches its selector, and doctor had it labelled or the pool edited."""
+    found = replace(snapshot(nodes=()), closed=tuple(NodeView(name, 8) for name in closed))
+    ready = condition(status(found), "Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "NoUsableNodes")
+    assert ready["message"].startswith(said)
+    cure = _pool_cure("p", ready["reason"], ready["message"])
+    assert "kubectl uncordon NODE" in cure
+    assert "label" not in cure
 
 
 def test_quotas_are_told_in_gpus_and_guarantees_beyond_the_pool_by_a_condition() -> None:

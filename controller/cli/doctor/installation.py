@@ -15,7 +15,7 @@ from controller.cli.doctor.findings import Finding, Level, note, ok, wrong
 from controller.cli.pools import amiss
 from controller.kube.errors import ApiError, NotFound
 from controller.kube.resources import DEPLOYMENTS, GPUPOOLS, LEASES, PODS
-from controller.policy.wording import counted, some
+from controller.policy.wording import CLOSED, counted, some
 
 Object = dict[str, Any]
 
@@ -240,7 +240,7 @@ async def pools(api: CallerApi, namespace: str) -> AsyncIterator[Finding]:
             continue
         bad = amiss(status["conditions"])
         for condition in bad:
-            cure = _pool_cure(name, str(condition["reason"]))
+            cure = _pool_cure(name, str(condition["reason"]), str(condition["message"]))
             yield wrong(about, f"{condition['reason']}: {condition['message']}", cure)
         if not bad:
             free = f"{status.get('free', 0)} of {counted(status.get('capacity', 0), 'GPU')} free"
@@ -282,8 +282,10 @@ async def _bound_by(api: CallerApi, scheduler: str) -> str:
     return ""
 
 
-def _pool_cure(name: str, reason: str) -> str:
+def _pool_cure(name: str, reason: str, message: str) -> str:
     edit = f"kubectl edit gpupool {name}"
+    if reason == "NoUsableNodes" and CLOSED in message:
+        return "of a node that is cordoned: kubectl uncordon NODE; else kubectl describe node NODE"
     return {
         "NoUsableNodes": f"label nodes as spec.nodeSelector says, or {edit}",
         "InvalidSpec": f"mend the field that the message names: {edit}",

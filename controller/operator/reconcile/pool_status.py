@@ -31,7 +31,7 @@ from controller.policy.pool import RESERVATIONS_MAX, Handover, free_gpus
 from controller.policy.queueing.quota_ledger import usage
 from controller.policy.stored import MESSAGE_MAX
 from controller.policy.types import JobState, PoolPlan, PoolSnapshot, Problem
-from controller.policy.wording import agreeing, counted, some
+from controller.policy.wording import CLOSED, agreeing, counted, some
 
 Object = Mapping[str, Any]
 
@@ -182,6 +182,9 @@ def _ready(snapshot: PoolSnapshot) -> PoolCondition:
         told = "; ".join(filter(None, (message, outgrown(snapshot.sharing))))
         return PoolCondition("Ready", True, "Planned", told[:MESSAGE_MAX])
     message = "spec.nodeSelector: no ready and schedulable node matches that no older GPUPool has"
+    if names := [node.name for node in snapshot.closed]:
+        which = agreeing(len(names), "the node that matches is", f"all {len(names)} nodes that match are")
+        message = f"{which} {CLOSED}: {some(names, 6)}; jobs wait until one takes pods again"
     return PoolCondition("Ready", False, "NoUsableNodes", message)
 
 
