@@ -15,7 +15,7 @@ from controller.api.gpupool import GPUPool
 from controller.checkpoints.access_jobs import access_problem
 from controller.checkpoints.pod_security import refusal
 from controller.checkpoints.run_as import run_as
-from controller.cli import actor_checks, pod_checks, pool_checks, queue_checks, room_checks
+from controller.cli import actor_checks, node_checks, pod_checks, pool_checks, queue_checks, room_checks
 from controller.cli.cluster import CallerApi, near_namespaces
 from controller.cli.doctor.findings import Finding, as_cure, gather, note, ok, unknown, wrong
 from controller.cli.doctor.template import examined
@@ -205,7 +205,7 @@ async def _job(
     workload = {} if isinstance(convert.parse_job(manifest), Problem) else manifest["spec"]["workload"]
     if isinstance(workload.get("template"), dict):
         model = parsed if isinstance(parsed, GPUPool) else None
-        found += await gather("workload", _template(api, manifest, workload["template"], model))
+        found += await gather("workload", _template(api, manifest, workload["template"], model, asked))
     elif isinstance(workload.get("ref"), dict):
         found += await gather("workload", _ref(api, manifest, pool, asked))
     return found
@@ -279,7 +279,7 @@ async def _room(api: CallerApi, pool: Object, asked: Desired, most_actors: int) 
 
 
 async def _template(
-    api: CallerApi, manifest: Object, template: Object, pool: GPUPool | None
+    api: CallerApi, manifest: Object, template: Object, pool: GPUPool | None, asked: Desired
 ) -> AsyncIterator[Finding]:
     shape = workloads.template_shape_problem(manifest)
     if shape is not None:
@@ -308,6 +308,11 @@ async def _template(
     pod = (template.get("spec") or {}).get("template") or {}
     for found in [one async for one in _store(api, manifest, pod)]:
         yield found
+    if taken and pool is not None and asked.problem is None:
+        path = "spec.workload.template.spec.template.spec"
+        spec = pod.get("spec") or {}
+        for found in await gather("nodes", node_checks.matching(api, pool, asked, spec, path)):
+            yield found
     if taken:  # or its fields may be anything
         for found in examined(template):
             yield found
@@ -417,5 +422,9 @@ async def _ref(
     if model is not None:
         for one in await gather("queue", queue_checks.queue(api, model, asked, workloads.queue_of(child))):
             yield one
+        if asked.problem is None:
+            pod, path = _inside(child, "spec", "template", "spec"), f"Job {name}: spec.template.spec"
+            for one in await gather("nodes", node_checks.matching(api, model, asked, pod, path)):
+                yield one
     for one in examined(child):
         yield one

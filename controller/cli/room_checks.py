@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -55,7 +55,14 @@ async def nodes_of(api: CallerApi, pool: Object) -> Nodes | None:
     if listed is None:
         return Nodes(()) if none else None
     mine = [node for node in listed if selects(selector_of(pool), node)]
-    usable = [] if none else [node for node in mine if kube_nodes.usable(node)]
+    if none:
+        return Nodes((), _views(node for node in mine if not kube_nodes.usable(node)))
+    return nodes_among(mine)
+
+
+def nodes_among(mine: Sequence[Object]) -> Nodes | None:
+    """Return nodes as a pool has them; None: nobody knows how many GPUs they have."""
+    usable = [node for node in mine if kube_nodes.usable(node)]
     found = Nodes(_views(usable), _views(node for node in mine if not kube_nodes.usable(node)))
     # Devices that are claimed, or a node that boots: nobody knows yet how many GPUs it will have.
     return None if usable and not any(view.gpus for view in found.usable) else found

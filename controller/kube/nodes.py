@@ -27,7 +27,7 @@ def usable(node: Object, tolerations: Sequence[Object] = ()) -> bool:
     spec = node.get("spec") or {}
     if spec.get("unschedulable") or node["metadata"].get("deletionTimestamp"):
         return False
-    if any(not _tolerated(taint, tolerations) for taint in closed_by(node)):
+    if any(not tolerated(taint, tolerations) for taint in closed_by(node)):
         return False
     return is_ready(node)
 
@@ -46,7 +46,7 @@ def closed_by(node: Object) -> list[Object]:
     return [t for t in keeping_off(node) if t.get("key") not in (names.POOL_TAINT, names.GPU_RESOURCE)]
 
 
-def _tolerated(taint: Object, tolerations: Iterable[Object]) -> bool:
+def tolerated(taint: Object, tolerations: Iterable[Object]) -> bool:
     """As kube-scheduler has it; what is tolerated for a while only (``tolerationSeconds``) is not."""
     for one in tolerations:
         if one.get("tolerationSeconds") is not None or one.get("effect") not in (None, "", taint["effect"]):

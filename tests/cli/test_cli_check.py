@@ -234,6 +234,16 @@ def test_manifests_on_a_cluster(shell: Shell, tmp_path: Path) -> None:
         client.delete(f"{limits}/small")
     assert "a pod of its template would be let in (dry run)" in told(good)
     pool = client.get(f"{w.GROUP}/gpupools/{shell.pool}")
+    selected = {one["key"]: one["value"] for one in pool["spec"]["nodeSelector"]}
+    labels = {"labels": {**selected, "disk": "ssd"}}
+    client.post("/api/v1/nodes", {"metadata": {"name": f"{shell.pool}-disk", **labels}})
+    asks = "spec.workload.template.spec.template.spec.nodeSelector"
+    try:
+        out = told(put(good, asks, {"disk": "nvme"}))
+        assert f"no node of pool {shell.pool!r} has disk=nvme ({asks}): those there have disk=ssd" in out, out
+        assert f"matches ({shell.pool}-disk) {asks}" in told(put(good, asks, {"disk": "ssd"}))
+    finally:
+        client.delete(f"/api/v1/nodes/{shell.pool}-disk")
     fresh = {
         "apiVersion": "evalstop.dev/v1alpha1",
         "kind": "GPUPool",
