@@ -70,7 +70,8 @@ def access_problem(rlhfjob: Object, pod_template: Object, claims: Mapping[str, O
         claims: its namespace's PersistentVolumeClaims by name, as far as they are there.
     """
     try:
-        _places(rlhfjob, pod_template, claims)
+        _location(rlhfjob, pod_template, claims)
+        _retention(rlhfjob, pod_template, claims)
     except PlaceProblem as problem:
         return Problem(problem.reason, problem.message)
     return None
@@ -105,8 +106,11 @@ def access_job(
     trainer = pod_template.get("spec") or {}
     user = run_as(rlhfjob, trainer, action.file_owner)
     try:
-        location, retention = _places(rlhfjob, pod_template, claims)
-        request = _request(rlhfjob, action, location, retention, user)
+        location, retention = _location(rlhfjob, pod_template, claims), None
+        if not _within_location(action):
+            retention = _retention(rlhfjob, pod_template, claims)
+        copies = None if action.operation is Operation.CHECK else retention
+        request = _request(rlhfjob, action, location, copies, user)
         check_stays(_mounted(action, location, retention), claims)
     except PlaceProblem as problem:
         raise AccessRefused(problem.reason, problem.message) from problem
@@ -228,32 +232,33 @@ def retained_folder(namespace: str, name: str, uid: str) -> str:
     return f"{namespace}/{name}-{uid[:5]}"
 
 
-def _places(
-    rlhfjob: Object, pod_template: Object, claims: Mapping[str, Object]
-) -> tuple[MountedLocation, MountedLocation]:
+def _location(rlhfjob: Object, pod_template: Object, claims: Mapping[str, Object]) -> MountedLocation:
     checkpoints = (rlhfjob.get("spec") or {}).get("checkpoints") or {}
     copies = checkpoints.get("retention")
     claim = copies.get("volumeClaim") if isinstance(copies, Mapping) else None
     apart = str(claim.get("claimName") or "") if isinstance(claim, Mapping) else ""
-    location = resolve(
+    return resolve(
         "spec.checkpoints.location",
         checkpoints.get("location"),
         pod_template,
         claims,
         kept_apart=apart,
     )
-    retention = resolve(
+
+
+def _retention(rlhfjob: Object, pod_template: Object, claims: Mapping[str, Object]) -> MountedLocation:
+    checkpoints = (rlhfjob.get("spec") or {}).get("checkpoints") or {}
+    return resolve(
         "spec.checkpoints.retention",
-        copies,
+        checkpoints.get("retention"),
         pod_template,
         claims,
         mount=RETENTION_MOUNT,
     )
-    return location, retention
 
 
 def _mounted(
-    action: StartAccess, location: MountedLocation, retention: MountedLocation
+    action: StartAccess, location: MountedLocation, retention: MountedLocation | None
 ) -> list[MountedLocation]:
     """Return the places a Job mounts: the retention volume only where it is needed, and what is only read as
     such.
@@ -262,7 +267,7 @@ def _mounted(
     """
     if action.operation is Operation.CHECK:
         return [location.read_only()]
-    if _within_location(action):
+    if retention is None:
         return [location]
     if action.operation is Operation.RETAIN:
         return [location.read_only(), retention]
@@ -270,7 +275,12 @@ def _mounted(
 
 
 def _within_location(action: StartAccess) -> bool:
-    """Return whether the work touches the checkpoint location only, and not the retention place."""
+    """Return whether the work is the location's alone: a pin is made whatever the retention place does.
+
+    A check only reads the location, and a stop is carried out on it, whose copy must then have a place.
+    """
+    if action.operation is Operation.CHECK:
+        return False
     return action.operation not in (Operation.RETAIN, Operation.RESTORE) or action.source is None
 
 
@@ -278,7 +288,7 @@ def _request(
     rlhfjob: Object,
     action: StartAccess,
     location: MountedLocation,
-    retention: MountedLocation,
+    retention: MountedLocation | None,
     user: RunAs,
 ) -> Request:
     metadata = rlhfjob["metadata"]
@@ -294,7 +304,7 @@ def _request(
         max_step_lag=action.max_step_lag,
         release=action.release,  # pins that are no longer wanted: the Job deletes them
         source=None if source is None else Source(source.path, source.digest, source.step),
-        destination="" if _within_location(action) else f"{retention.root.rstrip('/')}/{folder}",
+        destination="" if retention is None else f"{retention.root.rstrip('/')}/{folder}",
         keep_latest=action.operation is Operation.RETAIN and checkpoints.get("keep") == "BestAndLatest",
         id=action.request_id,
         job=f"{metadata['namespace']}/{metadata['name']}",
@@ -304,7 +314,7 @@ def _request(
         attempt=str(action.attempt),
         former=(action.former,) if action.former else (),
         location_within=location.within,
-        destination_within="" if _within_location(action) else retention.within,
+        destination_within="" if retention is None else retention.within,
         find_owner=user.user is None and bool(location.volumes),  # files on a volume have owners
         empty_at=action.empty_at,
         claimed=_claim_made(action),

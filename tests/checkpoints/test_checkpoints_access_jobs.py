@@ -295,6 +295,34 @@ def test_a_claim_that_is_being_deleted_is_mounted_by_no_new_pod_and_named_with_i
     build(SECURE, claims={**CLAIMS, "kept": {**CLAIMS["kept"], **going}})  # the copies' claim is not mounted
 
 
+DONE_WITHOUT_A_PLACE = [
+    SECURE,
+    StartAccess("pin-400-6", Operation.PIN, 400),
+    StartAccess("claim-1-7", Operation.CLAIM, 1),
+    StartAccess("detach-400-8", Operation.DETACH, 400, source=PINNED),
+    StartAccess("restore-400-9", Operation.RESTORE, 400),
+]
+
+
+@pytest.mark.parametrize("action", DONE_WITHOUT_A_PLACE, ids=lambda action: str(action.operation))
+def test_what_is_done_at_the_location_alone_asks_nothing_of_the_copies_claim(action: StartAccess) -> None:
+    claims = {"work": CLAIMS["work"]}
+    job = build(action, claims=claims)
+    assert (access_problem(RLHFJOB, TEMPLATE, claims) or ("", ""))[0] == "ClaimMissing"
+    assert [v["name"] for v in pod_of(job)["volumes"]] == ["location"]
+    assert (request_of(job).destination, request_of(job).destination_within) == ("", "")
+    assert job == build(action), "it is the Job that it would be with the claim"
+
+
+@pytest.mark.parametrize(
+    "action", [RETAIN, RESTORE, StartAccess("check-4-9", Operation.CHECK, 4, source=PINNED)]
+)
+def test_a_copy_and_the_check_that_a_stop_rests_on_need_the_copies_claim(action: StartAccess) -> None:
+    with pytest.raises(AccessRefused, match=r"retention\.volumeClaim\.claimName: 'kept'") as caught:
+        build(action, claims={"work": CLAIMS["work"]})
+    assert caught.value.reason == "ClaimMissing"
+
+
 @pytest.mark.parametrize(("place", "said"), [({}, "empty"), ({"nfs": {"server": "s"}}, "nfs")])
 def test_a_place_of_another_kind_is_named(place: dict, said: str) -> None:
     rlhfjob = copy.deepcopy(RLHFJOB)

@@ -19,6 +19,7 @@ from controller.checkpoints.access_jobs import (
     AccessRefused,
     AccessSettings,
     access_job,
+    access_problem,
     is_unsuspended,
     same_work,
     unsuspend_patch,
@@ -303,15 +304,12 @@ class Actions:
             raise AccessRefused(*refused)
         # Of the pods the gang may have on several nodes, the first: with ReadWriteOnce they share one anyway.
         node = next((pod.node for pod in loaded.observed.pods if not pod.terminal and pod.node), None)
-        return access_job(
-            loaded.obj,
-            made["spec"]["template"],
-            action,
-            self._access,
-            claims=await claims_of(self._api, loaded.obj),
-            node=node,
-            anchor=child,
-        )
+        template, claims = made["spec"]["template"], await claims_of(self._api, loaded.obj)
+        job = access_job(loaded.obj, template, action, self._access, claims=claims, node=node, anchor=child)
+        # What touches the location alone is done all the same, and its plan tells that no copy could be.
+        lacks = access_problem(loaded.obj, template, claims)
+        self._cluster.note_retention(loaded, lacks, NO_LASTS)
+        return job
 
     def _answer_no(self, loaded: JobSnapshot, action: StartAccess, reason: str, message: str) -> None:
         """Record an access Job that could not be started as one that failed.

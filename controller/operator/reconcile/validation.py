@@ -41,6 +41,7 @@ from controller.policy.job import (
     EARLIER_JOB_REMAINS,
     WEBHOOK_FAILS,
     earlier_job_remains,
+    place_is_missing,
 )
 from controller.policy.types import Mode, Problem
 from controller.workloads.actor_jobs import Sidecar, actor_template_problem, build_actor, weights_problem
@@ -71,6 +72,7 @@ class SpecChecks:
         Raises:
             ApiError: the cluster could not be asked.
         """
+        await self._look_at_retention(loaded)
         refused = self._cluster.refused(loaded)
         desired, record = loaded.desired, loaded.record
         if desired.deleting or record.admission is not None or record.finished is not None:
@@ -103,7 +105,26 @@ class SpecChecks:
     def again_in(self, loaded: JobSnapshot) -> float | None:
         """Return seconds after which a refusal is to be asked about anew; None: there is none."""
         refused = self._cluster.refused(loaded)
-        return _lasts(refused) if refused is not None else None
+        times = (_lasts(refused) if refused is not None else None, self._retention_due(loaded))
+        return min((t for t in times if t is not None), default=None)
+
+    def _retention_due(self, loaded: JobSnapshot) -> float | None:
+        """Return in how many seconds the place of a run's copies is to be looked at; None: it need not be."""
+        record = loaded.record
+        if record.admission is None or record.finished is not None or loaded.desired.deleting:
+            return None
+        if loaded.child is None:
+            return None
+        due = self._cluster.retention_due(loaded)
+        # What is said and not known was found out by an operator that is gone.
+        return 0.0 if due is None and place_is_missing(record) else due
+
+    async def _look_at_retention(self, loaded: JobSnapshot) -> None:
+        """Look whether copies of a run's checkpoints have a place by now, where they had none."""
+        if self._retention_due(loaded) == 0.0 and loaded.child is not None:
+            template = loaded.child["spec"]["template"]
+            found = access_problem(loaded.obj, template, await claims_of(self._api, loaded.obj))
+            self._cluster.note_retention(loaded, found, NO_LASTS)
 
     def _due(self, loaded: JobSnapshot) -> bool:
         return self._cluster.refusal_expired(loaded)

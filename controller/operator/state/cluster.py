@@ -97,6 +97,8 @@ class ClusterState:
         self._unread: set[JobKey] = set()  # of whose page no pass has written yet what it brought
         self._refusals: dict[JobKey, _Refusal] = {}
         self._carried_out: dict[JobKey, tuple[str, Problem | None]] = {}  # uid, why its last actions were not
+        # Of jobs whose copies have no place now: uid, why, when to look again (monotonic s).
+        self._no_retention: dict[JobKey, tuple[str, Problem, float]] = {}
         self._former: dict[JobKey, tuple[str, ...]] = {}  # uids of earlier workloads of this job's
         self._revisions: dict[JobKey, int] = {}
         # Pods without our label, by key and uid of the Job that controls them.
@@ -278,6 +280,20 @@ class ClusterState:
         found = self._refusals.get(loaded.key)
         return found is not None and found.until <= self._now()
 
+    def note_retention(self, loaded: JobSnapshot, problem: Problem | None, seconds: float) -> None:
+        """Note why copies of the job's checkpoints have no place now, to be looked at again in ``seconds``;
+        None: they have one."""
+        known = self._no_retention.pop(loaded.key, None)
+        if problem is not None:
+            self._no_retention[loaded.key] = (loaded.uid, problem, self._now() + seconds)
+        if (known[:2] if known is not None else None) != (problem and (loaded.uid, problem)):
+            self.touch(loaded.key)
+
+    def retention_due(self, loaded: JobSnapshot) -> float | None:
+        """Return in how many seconds that is to be looked at again; None: nothing is known to be wrong."""
+        known = self._no_retention.get(loaded.key)
+        return max(0.0, known[2] - self._now()) if known is not None and known[0] == loaded.uid else None
+
     def carried_out(self, loaded: JobSnapshot, problem: Problem | None) -> None:
         """Record whether the job's last actions were let through, for its next plan; ``problem``: why not.
 
@@ -313,6 +329,7 @@ class ClusterState:
         self._unread.discard(key)
         self._refusals.pop(key, None)
         self._carried_out.pop(key, None)
+        self._no_retention.pop(key, None)
         self._revisions.pop(key, None)
         self._specs.forget(key)
         self._curves.forget(key)
@@ -373,6 +390,7 @@ class ClusterState:
             group=self.group_seen(desired.uid, record),
             refused=self._refused(key, desired, record, job, there),
             orphans=self._orphans(obj, pods),
+            no_retention=self._no_place(key, desired.uid),
             **self._carried(key, desired.uid),
         )
         problem = self._problem(desired, obj) or steps.not_served(desired, record, self.steps is not None)
@@ -401,6 +419,10 @@ class ClusterState:
         if known is None or known[0] != uid:
             return {}
         return {"not_carried_out": known[1], "carried_out": known[1] is None or None}
+
+    def _no_place(self, key: JobKey, uid: str) -> Problem | None:
+        known = self._no_retention.get(key)
+        return known[1] if known is not None and known[0] == uid else None
 
     def as_written(self, loaded: JobSnapshot, record: JobRecord) -> JobSnapshot | None:
         """Return a job as `load` gives it now that ``record`` is its status, without reading that back.

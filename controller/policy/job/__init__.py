@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from controller.policy.job.plan import *
     from controller.policy.job.pod_words import *
     from controller.policy.job.record import *
+    from controller.policy.job.retention import place_is_missing as place_is_missing
     from controller.policy.job.rollout_record import *
     from controller.policy.job.rotation import *
     from controller.policy.job.rule_in_use import *
@@ -92,6 +93,7 @@ SHOWS = {
         "READINGS_KEPT RefusalRecord ResidencyRecord RuleRecord RunFile StopOutcome"
     ),
     "residency": "residency",
+    "retention": "place_is_missing",
     "rollout_actors": "rollout_actors",
     "rollout_record": "RolloutRecord StepAside StepMeasured StepPlan StepRow",
     "rotation": "remedy",

@@ -117,6 +117,7 @@ def _plan(desired: Desired, observed: Observed, record: JobRecord, now: float) -
     pod_troubles.note(context)
     starvation.note(context)
     not_carried_out.tell(context)
+    retention.tell_place(context)
     access_pod.report_progress(context)
     linked_pins.leave_off(context)
     rollout_actors.carry_out(context)

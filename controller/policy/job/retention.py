@@ -14,19 +14,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controller.policy.job import access_requests, checkpoints, location_claim, lost_bests
+from controller.policy.job import access_requests, checkpoints, location_claim, lost_bests, remedies
 from controller.policy.job import conditions as c
 from controller.policy.job.context import PlanContext
 from controller.policy.job.past_losses import NOTHING_RETAINED
-from controller.policy.job.record import Best, Decision, Operation, ProtectedCheckpoint
+from controller.policy.job.record import Best, Condition, Decision, JobRecord, Operation, ProtectedCheckpoint
 from controller.policy.job.types import Retain, SetFinalizer
 from controller.policy.job.withdrawal import is_users, unsettle
+from controller.policy.types import Mode
 
 USER_TRIES = 3  # failed tries after which a user's stop waits no longer
 USER_STILL = 300.0  # s without a byte moved after which it does not either
 DELETED_TRIES = 5  # failed tries after which a deleted RLHFJob goes without its copy
 DELETED_STILL = 600.0  # s
 GIVEN_UP = "RetentionGivenUp"
+# Why a copy has no place, whatever is to be copied: told before a stop that would have to wait for it.
+_NO_PLACE = frozenset({"ClaimMissing", "ClaimForOnePod", "PlaceMissing"})
 _ELSE = (Operation.PIN, Operation.CLAIM, Operation.DETACH)  # not of a stop
 
 
@@ -38,6 +41,36 @@ def settled(context: PlanContext) -> bool:
         # At once: a finalizer cannot be put on an object that is being deleted.
         context.act(SetFinalizer(True))
     return _settled_user(context, decision) if is_users(context) else _settled_rule(context, decision)
+
+
+def tell_place(context: PlanContext) -> None:
+    """Say of a run under way, before there is anything to be copied, that its copies have no place now.
+
+    Pins go on where the trainer writes. Once a stop is decided, what its copies come to is said.
+    """
+    runs = context.record.admission is not None and context.desired.mode is Mode.ENFORCE
+    problem, known = context.observed.no_retention if runs else None, context.conditions.get(c.RETAINED)
+    stops = _is_stopped(context.record)
+    if problem is not None and (known is None or not stops):
+        message = f"{remedies.of(problem, context.layout)}; until then the best checkpoint is pinned where "
+        message += "the trainer writes, and no stop of its rule is carried out"
+        context.conditions.set(c.RETAINED, False, problem.reason, message, warning=True)
+    elif problem is None and not stops and known is not None and _is_no_place(known):
+        context.conditions.drop(c.RETAINED)
+
+
+def place_is_missing(record: JobRecord) -> bool:
+    """Return whether it is said of a job that its copies have no place, and no stop has been decided."""
+    known = record.condition(c.RETAINED)
+    return known is not None and _is_no_place(known) and not _is_stopped(record)
+
+
+def _is_no_place(known: Condition) -> bool:
+    return not known.status and known.reason in _NO_PLACE
+
+
+def _is_stopped(record: JobRecord) -> bool:
+    return record.decision is not None and record.decision.mode is Mode.ENFORCE
 
 
 def follows(context: PlanContext) -> bool:

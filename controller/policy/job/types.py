@@ -446,6 +446,9 @@ class Observed:
     not_carried_out: Problem | None = field(default=None, metadata=WHERE_USED)
     # All of the last plan was let through, after something was not; None: nothing is to be taken back.
     carried_out: bool | None = field(default=None, metadata=WHERE_USED)
+    # Why copies of its checkpoints have no place, as a claim that is missing; None: they have, or nobody
+    # knows.
+    no_retention: Problem | None = field(default=None, metadata=WHERE_USED)
 
 
 class BranchLife(NamedTuple):

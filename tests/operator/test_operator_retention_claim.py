@@ -1,0 +1,100 @@
+"""The claim of the copies goes while a run trains: its best is pinned on, and no stop is carried out.
+
+Each pin was refused with ClaimMissing, though it needs nothing of that claim, and rotation took the best.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from controller import names
+from controller.kube.resources import CLAIMS, JOBS
+from controller.operator.reconcile import actions, validation
+from tests.support.fake_kubelet import FakeKubelet
+from tests.support.operator_rig import Rig, eventually
+
+RISE = [1.0, 2.0, 3.0]
+CHECKPOINTS = {
+    "layout": "Plain",
+    "location": {"objectStore": {"uri": "s3://work/run"}},
+    "retention": {"volumeClaim": {"claimName": "kept", "path": "/"}},
+}
+
+
+async def make_claim(rig: Rig) -> None:
+    spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+    metadata = {"name": "kept", "namespace": rig.namespace}
+    await rig.api.create(
+        CLAIMS, {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+    )
+
+
+async def take_claim(rig: Rig) -> None:
+    found = await rig.api.get(CLAIMS, "kept", rig.namespace)
+    await rig.api.delete(CLAIMS, "kept", rig.namespace, found["metadata"]["uid"])
+    if (found["metadata"].get("finalizers")) is not None:
+        await rig.api.merge_patch(CLAIMS, "kept", {"metadata": {"finalizers": None}}, rig.namespace)
+
+
+def test_pins_go_on_while_the_copies_claim_is_missing_and_the_stop_waits_for_it(
+    rig: Rig, kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (actions, validation):
+        monkeypatch.setattr(module, "NO_LASTS", 1.0)
+
+    async def secured(step: int) -> bool:
+        kept = (await rig.record("run")).secured
+        return kept is not None and kept.step == step
+
+    async def missing() -> bool:
+        return await rig.has_reason("run", "BestCheckpointRetained", "ClaimMissing")
+
+    async def unsaid() -> bool:
+        attention = await rig.is_true("run", "NeedsAttention")
+        return not attention and await rig.condition("run", "BestCheckpointRetained") is None
+
+    async def copies() -> list[str]:
+        jobs, _ = await rig.api.list(JOBS, rig.namespace, labels=f"{names.LABEL_OPERATION}=retain")
+        return [job["metadata"]["name"] for job in jobs]
+
+    async def story() -> None:
+        async with rig:
+            await rig.make_pool()
+            await make_claim(rig)
+            await rig.make_job("run", checkpoints=CHECKPOINTS)
+            rig.scores["run"] = RISE
+            async with rig.operator():
+                await eventually(lambda: secured(30), what="the best to be pinned")
+                assert await unsaid()
+                await take_claim(rig)
+                rig.scores["run"] = [*RISE, 4.0]
+                await eventually(lambda: secured(40), what="the new best to be pinned all the same")
+                await eventually(missing, what="the missing claim to be told")
+                assert await rig.has_reason("run", "NeedsAttention", "Unsafe")
+                await make_claim(rig)
+                await eventually(unsaid, what="the claim that is back to be noticed")
+
+                await take_claim(rig)
+                rig.scores["run"] = [*RISE, 4.0, 5.0]
+                await eventually(lambda: secured(50), what="the best to be pinned")
+                rig.scores["run"] = [*RISE, 4.0, 5.0, 3.0, 2.0, 1.0]
+
+                async def decided() -> bool:
+                    return (await rig.record("run")).decision is not None and await missing()
+
+                await eventually(decided, what="the stop to be decided, and to wait for the claim")
+                await asyncio.sleep(1.0)
+                decision = (await rig.record("run")).decision
+                assert decision is not None
+                assert decision.suspended_at is None
+                assert await copies() == []
+                await make_claim(rig)
+
+                async def copied() -> bool:
+                    return any("retain-50" in name for name in await copies())
+
+                await eventually(copied, what="the copy of the right best to be asked for")
+
+    asyncio.run(story())
