@@ -166,6 +166,39 @@ def test_healthy_courses_bear_no_mark(course: str, source: ResumeFrom | None) ->
 
 
 @pytest.mark.parametrize(
+    ("source", "claims", "told"),
+    [
+        (ResumeFrom.LATEST, 0, True),
+        (ResumeFrom.LATEST, 50, False),  # it went on from an earlier one
+        (ResumeFrom.BEST, 0, False),  # the operator named it: a client that cannot use it ends with an error
+        (None, 0, False),  # a preemption: what is lost is counted
+    ],
+)
+def test_a_resumed_run_that_found_no_checkpoint_is_noted(
+    source: ResumeFrom | None, claims: int, told: bool
+) -> None:
+    """It began at step 0, and nothing said so but the trainer's own log."""
+    world, job = started_again(source)
+    page(world, SECOND, (), 5, None, claims)
+    world.step(KEY)
+    page(world, SECOND, (claims + 10,), claims + 12, None, claims)
+    world.step(KEY)
+    found = [f for f in health(job.record, world.now + 4000.0) if f.reason == c.BEGAN_AFRESH]
+    assert bool(found) is told
+    if told:
+        assert not found[0].warning
+        assert state_reason(job.record) == c.BEGAN_AFRESH
+        assert (
+            f"attempt 2 was to go on from step {STEPS[-1]}, and its trainer says that it began at step 0"
+            in (found[0].message)
+        )
+        assert "evalstop resume --from best" in found[0].cure().text
+        page(world, SECOND, tuple(range(10, STEPS[-1] + 10, 10)), STEPS[-1], None, claims)
+        world.step(KEY)
+        assert c.BEGAN_AFRESH not in [f.reason for f in health(job.record, world.now)], "it has come there"
+
+
+@pytest.mark.parametrize(
     ("resumed", "step", "steps", "share", "reason"),
     [
         (None, 30, (), 1.0, c.BEGAN_AT_THE_START),

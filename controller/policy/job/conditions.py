@@ -38,6 +38,7 @@ DIRECTION_DOUBTFUL = "DirectionDoubtful"  # reason of Accepted, which is true: a
 END_UNKNOWN = "EndUnknown"  # of Failed: nobody saw how it ended, so its user may have it go on
 ORPHANED = "OrphanedPods"  # of Accepted, which is false: pods of an earlier attempt live on
 MODE_OFF = "ModeOff"  # of MetricsAvailable, which is false: nobody reads them, for its spec wants it so
+BEGAN_AFRESH = "BeganAfresh"  # of a mark: it was to go on from its latest checkpoint, and found none
 BEGAN_AT_THE_START = "BeganAtTheStart"  # of Resumed: it was to go on from a checkpoint, and did not
 ROLLOUT_STARVED = "RolloutStarved"  # the same: its trainer had no rollout actor left, so it queues again
 GROUP_LOST = "GroupLost"  # the same: its worker group lost its state

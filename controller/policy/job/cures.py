@@ -632,6 +632,11 @@ CURES: dict[str, Cure] = {
         "resume it from the checkpoint that is right",
         "evalstop stop{job}",
     ),
+    "BeganAfresh": Cure(
+        "if that is not meant: see whether its checkpoints are still where it looks for them; then stop it, "
+        "and resume it from the retained one with evalstop resume --from best",
+        "evalstop stop{job}",
+    ),
     "NeverRead": Cure(
         f"have the trainer stay up until its last eval was read, at most two scrape intervals {_CONTRACT}"
     ),

@@ -20,6 +20,7 @@ from controller.policy.job import (
     ended_early,
     not_carried_out,
     residency,
+    restarts,
     rollout_health,
     unread,
 )
@@ -289,6 +290,9 @@ def _marks(record: JobRecord) -> Iterator[Finding]:
         began = _asked(conditions.get(c.RESUMED))
         if began is not None and began.reason == c.BEGAN_AT_THE_START:
             yield _of(Mark.UNSAFE, began)
+        elif (afresh := restarts.began_afresh(record)) is not None:
+            words, begun_at = afresh
+            yield Finding(Mark.UNSAFE, c.BEGAN_AFRESH, words, begun_at, math.inf)
         yield from _watching(record, conditions)
         for one in rollout_health.troubles(record):
             yield Finding(Mark.STARVED, *one)

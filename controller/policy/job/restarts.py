@@ -145,6 +145,30 @@ def look(context: PlanContext, scrape: ScrapeView, before: Attempt | None) -> No
         context.update(goes_on=replace(record.goes_on, preempted=False))  # nothing more is lost
 
 
+def began_afresh(record: JobRecord) -> tuple[str, float] | None:
+    """Return that a run which its user resumed from its latest checkpoint says that it began at step 0, in
+    words and since when (s), while it is below that checkpoint; None: it is not so.
+
+    It is believed, for the checkpoints may be gone; but who asked for it expects it to go on.
+    """
+    resumed = next((one for one in record.conditions if one.type == c.RESUMED), None)
+    if resumed is None or not resumed.status or not record.lives or record.run.resume_step:
+        return None
+    newest, goes = record.lives[-1], record.goes_on
+    if goes is None or goes.attempt >= newest.attempt.number or newest.resumed != 0:
+        return None
+    if any(one.at > resumed.since for one in record.lives if one.attempt.number < newest.attempt.number):
+        return None  # that resume was of an earlier attempt, and a preemption came after it
+    own = [p.step for p in record.evals if p.attempt == newest.attempt]
+    if goes.step <= apart(record, goes.step) or max(own, default=0) >= goes.step:
+        return None
+    message = (
+        f"attempt {newest.attempt.number} was to go on from step {goes.step}, and its trainer says that it "
+        "began at step 0: it found no checkpoint there"
+    )
+    return message, newest.at
+
+
 def _former(record: JobRecord) -> LifeRecord | None:
     """Return the process before the newest one, within its attempt, of whose checkpoint something is known;
     None: there is none. One without a word of its own left what it found.
