@@ -1,4 +1,4 @@
-"""What a pod's template asks of its node, as kube-scheduler has it: labels, name, taints.
+"""The node that a pod's template asks for, as kube-scheduler has it: labels, name, taints.
 
 Pure functions on Kubernetes objects. Of the affinity what is required counts; what is preferred rules out
 nothing.
