@@ -12,7 +12,7 @@ from controller.cli.job_view import read
 from controller.policy.job import conditions as c
 from controller.policy.job.cures import CURES
 from controller.policy.job.marks import Mark, health, state_reason
-from controller.policy.job.past_losses import NOTHING_RETAINED, unsaved
+from controller.policy.job.past_losses import NOTHING_RETAINED, losses, unsaved
 from controller.policy.job.record import (
     AdmissionRecord,
     Best,
@@ -24,7 +24,7 @@ from controller.policy.job.record import (
     ProtectedCheckpoint,
 )
 from controller.policy.job.types import RunState
-from controller.policy.job.verdict_words import losses, lost_best
+from controller.policy.job.verdict_words import lost_best
 from controller.policy.types import Attempt, Mode, Proposal
 from tests.support import cli_world
 from tests.support.policy_world import Job, PolicyWorld

@@ -80,7 +80,7 @@ SHOWS = {
     "no_eval": "no_eval",
     "not_carried_out": "ACTION_REFUSED WEBHOOK_FAILS",
     "outcome": "Tally beaten_by shadow_record tally was_right were_right",
-    "past_losses": "unsaved",
+    "past_losses": "losses unsaved",
     "peers": "peers PeerCurve standings",
     "plan": "plan_job",
     "pod_words": "node_away pod_sentence",
@@ -116,7 +116,7 @@ SHOWS = {
         "WorkloadView WriteRun"
     ),
     "verdict_words": (
-        "OtherRule alone_best evidence flat_stops losses lost_best other_rules other_rules_sentence promise"
+        "OtherRule alone_best evidence flat_stops lost_best other_rules other_rules_sentence promise"
         " statement stopped_by_rule stopped_soon ways_on SPARED_EVALS"
     ),
     "verdicts": "BLIND is_demoted",

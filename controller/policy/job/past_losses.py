@@ -39,3 +39,13 @@ def _nothing_to_save(record: JobRecord) -> bool:
     if record.finished is not None:  # the best of a run that ended by itself is pinned still
         return waited is None or waited.operation is not Operation.SECURE
     return stop is not None and stop.pods_gone_at is not None
+
+
+def losses(record: JobRecord) -> tuple[str, ...]:
+    """Return what a run that is over did not bring into safety, a sentence each, beside its lost best
+    (`lost_best`)."""
+    from controller.policy.job.cures import CURES  # a command that is to be quick does without them
+
+    told = {c.SECURED} if record.best_is_lost else set()
+    found = (one for one in unsaved(record) if one.type not in told and one.reason in CURES)
+    return tuple(f"{one.reason}: {one.message}" for one in found)

@@ -11,10 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from controller.policy.job import conditions as c
-from controller.policy.job.cures import CURES
 from controller.policy.job.gone_copies import found_gone
-from controller.policy.job.past_losses import unsaved
 from controller.policy.job.record import JobRecord
 from controller.policy.job.rule_in_use import RuleInUse
 from controller.policy.job.types import Desired, Direction
@@ -146,14 +143,6 @@ def lost_best(record: JobRecord) -> str:
         return f"{text}: none is in safety"
     score = f" ({kept[-1].score:.4g})" if kept[-1].score is not None else ""
     return f"{text}: in safety is that of step {kept[-1].step}{score}"
-
-
-def losses(record: JobRecord) -> tuple[str, ...]:
-    """Return what a run that is over did not bring into safety, a sentence each, beside its lost best
-    (`lost_best`)."""
-    told = {c.SECURED} if record.best_is_lost else set()
-    found = (one for one in unsaved(record) if one.type not in told and one.reason in CURES)
-    return tuple(f"{one.reason}: {one.message}" for one in found)
 
 
 def promise(rule: PolicySpec, evals: int) -> str:
