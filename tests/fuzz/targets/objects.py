@@ -154,6 +154,7 @@ def _job(data: bytes) -> None:
     access.same_work(job, job)
     access.parse_result(job, [])
     ownership.leftover(job, {"metadata": {"name": "run", "uid": "x"}})
+    ownership.earlier_job(job, {"metadata": {"name": "run", "uid": "x"}})
 
 
 def _template(data: bytes) -> None:
