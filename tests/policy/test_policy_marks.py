@@ -18,6 +18,7 @@ from controller.policy.job.marks import (
     CERTAIN_UNWATCHED,
     CRASHES,
     LACKS,
+    UNSAFE_AFTER,
     Finding,
     Mark,
     health,
@@ -337,6 +338,38 @@ def test_a_stop_under_way_says_what_it_waits_for(fields: dict[str, Any], said: s
     assert said in found.message
     assert found.cure().line
     assert state_reason(record) == found.reason
+
+
+OWED = {"decision": replace(STOP, deferred_at=T, suspended_at=T + 5, pods_gone_at=T + 9), "secured": PINNED}
+
+
+@pytest.mark.parametrize(
+    ("fields", "due"),
+    [
+        ((), T + 5 + UNSAFE_AFTER),
+        ((condition(c.RETAINED, True, "Retained"),), T + 5 + UNSAFE_AFTER),  # an earlier stop's
+        ((condition(c.RETAINED, False, "InProgress"),), math.inf),  # it moves
+    ],
+)
+def test_a_copy_that_is_still_to_be_made_after_the_suspend_is_told(
+    fields: tuple[Condition, ...], due: float
+) -> None:
+    """A copy that hung was told nowhere: the run was Stopped, and nothing wrong."""
+    record = JobRecord(conditions=fields, **OWED)
+    (found,) = health(record, T + 6)
+    assert (found.mark, found.reason, found.since, found.due) == ("Unsafe", "WaitingForCopy", T + 5, due)
+    assert (
+        f"the copy of step {PINNED.step} into spec.checkpoints.retention is still to be made" in found.message
+    )
+    assert "evalstop.dev/job=" in found.cure().command
+    assert state_reason(record) == "WaitingForCopy"
+    assert health(replace(record, decision=replace(OWED["decision"], retained_at=T + 60)), LATE) == ()
+
+
+@pytest.mark.parametrize("reason", ["OutOfSpace", "NothingRetained", "NewBest"])
+def test_why_a_copy_is_not_made_is_told_alone(reason: str) -> None:
+    record = JobRecord(conditions=(condition(c.RETAINED, False, reason),), **OWED)
+    assert "WaitingForCopy" not in {one.reason for one in health(record, LATE)}
 
 
 # What a record may say of each of these; first what is usual.

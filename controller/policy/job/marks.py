@@ -164,6 +164,7 @@ _UNSAFE = (c.SECURED, c.RETAINED, c.CLAIMED, c.PINNED)
 _NOT_STOPPED = frozenset({"NoVerifiableCheckpoint", "PageWithoutIdentity", "StartUnknown", "StepsDisagree"})
 _UNGUARDED = frozenset({"NotJudged", "NoEvalsYet", "NoNewEvals"})  # of condition GuardrailsHolding
 _NO_PODS = "NoPods"  # of condition MetricsAvailable: there is no pod to read
+_MOVES = "InProgress"  # of BestCheckpointRetained: bytes are copied (`access_pod`)
 _UNREAD = frozenset({"MetricsNotRead", "NoFreshScrape", "VerdictOutdated", "PageWithoutIdentity"})
 
 
@@ -286,6 +287,7 @@ def _marks(record: JobRecord) -> Iterator[Finding]:
         if (condition := _asked(conditions.get(type_))) is not None and condition not in past:
             wait = min(UNSAFE_AFTER, record.first_eval) if condition.reason in PASSING else 0.0
             yield _of(Mark.UNSAFE, condition, wait)
+    yield from _copy_owed(record, conditions.get(c.RETAINED))
     if trains(record):
         began = _asked(conditions.get(c.RESUMED))
         if began is not None and began.reason == c.BEGAN_AT_THE_START:
@@ -428,6 +430,25 @@ def _held_by(record: JobRecord, decision: Decision) -> Problem:
         text = f"{holds} pinned and retained: step {best.step}, and step {pin.step} is pinned so far"
         return Problem("WaitingForCopy", text)
     return Problem("WaitingForCopy", f"{holds} retained: step {pin.step} is pinned, and not copied yet")
+
+
+def _copy_owed(record: JobRecord, said: Condition | None) -> Iterator[Finding]:
+    """Yield that the copy which was put off until the suspend is not made yet, unless its condition says why.
+
+    One that moves may take its time; one that does not move is given up, and its failure is told.
+    """
+    decision, pin = record.decision, record.secured
+    if decision is None or decision.mode is not Mode.ENFORCE or pin is None:
+        return
+    if decision.suspended_at is None or decision.deferred_at is None or decision.retained_at is not None:
+        return
+    moves = said is not None and said.reason == _MOVES
+    if said is not None and not said.status and not moves:
+        return
+    text = f"it is suspended; the copy of step {pin.step} into spec.checkpoints.retention is still to be made"
+    since = decision.suspended_at
+    due = math.inf if moves else since + min(UNSAFE_AFTER, record.first_eval)
+    yield Finding(Mark.UNSAFE, "WaitingForCopy", text, since, due)
 
 
 def _watching(record: JobRecord, conditions: dict[str, Condition]) -> Iterator[Finding]:
