@@ -1,4 +1,4 @@
-"""The node that a pod's template asks for, as kube-scheduler has it: labels, name, taints.
+"""A pod template's demands on its node, as kube-scheduler has them: labels, name, taints.
 
 Pure functions on Kubernetes objects. Of the affinity what is required counts; what is preferred rules out
 nothing.
