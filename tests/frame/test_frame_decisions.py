@@ -130,6 +130,8 @@ def _tree(root: Path, *, moved: bool, **changed: str) -> Path:
     policy, faults = root / "controller" / "policy", root / "tests" / "faults"
     for folder in (policy, faults):
         folder.mkdir(parents=True)
+        for package in (folder.parent, folder):
+            (package / "__init__.py").touch()  # else this repository's package comes before it
     job = policy / ("job/plan.py" if moved else "lifecycle.py")
     pool = policy / ("pool/plan.py" if moved else "pool.py")
     names = {"MODULE": "lifecycle", "TYPE": "Kept"}
