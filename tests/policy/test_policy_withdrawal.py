@@ -111,29 +111,6 @@ def test_a_run_that_rises_to_a_new_best_while_its_copy_is_made_is_not_stopped() 
     went_on(world, "NoLongerDeclining")
 
 
-def test_a_stop_whose_rule_asks_for_a_fresh_eval_again_is_not_said_to_decline_no_longer() -> None:
-    """It was told that its rule says stop no more, beside numbers that said stop."""
-    world = PolicyWorld({"n1": 2, "n2": 2})
-    world.submit("ns/a", replicas=2, gpus=2, modifiers=(PolicySpec("confirm", {"margin": 0.0}),))
-    world.submit("ns/b", replicas=2, gpus=2)
-    world.settle()
-    for score in (*RISE, *FALL):
-        world.scores("ns/a", score)
-        world.settle()
-    world.slow = frozenset({Operation.RETAIN, Operation.CHECK})
-    world.scores("ns/a", 0.3)
-    passes(world, 4)
-    assert world.jobs["ns/a"].record.decision is not None
-    for score in (0.4, 0.35, 0.32, 0.31):  # all of it between two looks
-        world.scores("ns/a", score)
-    told = [event.message for _ in range(3) for event in world.step("ns/a").events]
-    assert world.jobs["ns/a"].record.taken_back.reason == "AwaitingFreshEval"
-    (message,) = [text for text in told if text.startswith("AwaitingFreshEval")]
-    assert (
-        "later evals did not bear it out, and a fresh one is to confirm it anew (kDeclines: 3 of 3" in message
-    )
-
-
 @pytest.mark.parametrize("mode", [Mode.SHADOW, Mode.OFF])
 def test_mode_and_cap_are_obeyed_until_the_suspend(mode: Mode) -> None:
     # row 5

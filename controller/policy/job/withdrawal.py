@@ -26,7 +26,7 @@ from controller.policy.job.evals import judged_from_now_on
 from controller.policy.job.record import Decision, Operation, TakenBack
 from controller.policy.job.rule_in_use import RuleInUse
 from controller.policy.job.types import Plan, ReadMetrics, ResumeFrom, RunState, ScrapeOutcome, SetFinalizer
-from controller.policy.types import JobState, Mode, Problem, Verb
+from controller.policy.types import JobState, Mode, Problem
 
 USER = "User"
 FRESH_LEAST, FRESH_INTERVALS = 60.0, 4.0  # s, and scrape intervals: how long a fresh scrape is waited for
@@ -62,10 +62,6 @@ def why(context: PlanContext, use: RuleInUse | None) -> Problem | None:
         return Problem("NoVerifiableCheckpoint", f"its best checkpoint is no longer in safety{detail}")
     if verdicts.stands(context, use) is None:
         numbers = verdicts.verdict_numbers(context.record, use, decision.proposal.metric)
-        found = guardrails.joint_verdict(context.record, desired)
-        if found is not None and found[1].verb is Verb.CONFIRM:
-            message = f"later evals did not bear it out, and a fresh one is to confirm it anew ({numbers})"
-            return Problem("AwaitingFreshEval", message)
         return Problem("NoLongerDeclining", f"its rule no longer says stop ({numbers})")
     return None
 
