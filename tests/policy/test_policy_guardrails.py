@@ -15,7 +15,7 @@ from controller.policy.job import guardrails as job_guardrails
 from controller.policy.job import plan as job_plan
 from controller.policy.job.marks import Mark, health
 from controller.policy.job.plan import plan_job
-from controller.policy.job.record import Guard, Operation, RuleRecord
+from controller.policy.job.record import Decision, Guard, Operation, RuleRecord
 from controller.policy.job.types import (
     Direction,
     Guardrail,
@@ -31,8 +31,10 @@ from controller.policy.types import (
     EvalInContext,
     EvalPoint,
     Grade,
+    Mode,
     Paired,
     PolicySpec,
+    Proposal,
     Verb,
     Verdict,
 )
@@ -404,6 +406,11 @@ def test_a_guardrail_that_is_scored_no_more_does_not_hide_another_that_falls() -
         proposed.append(job.plan.proposal.metric if job.plan.proposal else None)
     assert proposed == ["safety", "safety", "safety", None, "toxicity"]
     assert job.plan.proposal.step == 70
+    former = Proposal(30, 30, "ConsecutiveDeclines", 2.0, 2.0, metric="safety")
+    for mode, speaks in ((Mode.ENFORCE, "safety"), (Mode.SHADOW, "toxicity")):
+        under_way = replace(record(w), decision=Decision("kDeclines", mode, former, "", w.now))
+        (metric, _) = job_guardrails.joint_verdict(under_way, job.desired)
+        assert metric == speaks, "what a stop was granted on stands while its copy is made"
     held = record(w).condition(c.GUARDRAILS)
     assert (held.status, held.reason) == (False, "Failing")
     assert "'safety'" in held.message

@@ -183,7 +183,9 @@ def _ready(snapshot: PoolSnapshot) -> PoolCondition:
         return PoolCondition("Ready", True, "Planned", told[:MESSAGE_MAX])
     message = "spec.nodeSelector: no ready and schedulable node matches that no older GPUPool has"
     if names := [node.name for node in snapshot.closed]:
-        which = agreeing(len(names), "the node that matches is", f"all {counted(len(names), 'node')} that match are")
+        which = agreeing(
+            len(names), "the node that matches is", f"all {counted(len(names), 'node')} that match are"
+        )
         message = f"{which} {CLOSED}: {some(names, 6)}; jobs wait until one takes pods again"
     return PoolCondition("Ready", False, "NoUsableNodes", message)
 

@@ -19,7 +19,7 @@ from controller.policy.job.rule_in_use import RuleInUse, same_but_for_belief
 from controller.policy.job.types import Desired, ScrapeView
 from controller.policy.stopping import carry_spent, noise, reference
 from controller.policy.stopping.guardrails import together
-from controller.policy.types import Attempt, EvalPoint, GuardrailNoise, Verb, Verdict
+from controller.policy.types import Attempt, EvalPoint, GuardrailNoise, Mode, Verb, Verdict
 
 
 def watch(record: JobRecord, rules: Mapping[str, RuleInUse], scrape: ScrapeView) -> JobRecord:
@@ -83,7 +83,10 @@ def joint_verdict(record: JobRecord, desired: Desired) -> tuple[str, Verdict] | 
     known += [(guard.metric, guard.verdict) for guard in record.guards if guard.verdict is not None]
     metric, verdict = together(known, 1 + len(desired.guardrails))
     overdue = {guard.metric for guard in record.guards if verdict_age.is_overdue(guard, record)}
-    if metric in overdue and verdict.verb is not Verb.CONTINUE:
+    stop = record.decision
+    decided = stop.proposal.metric if stop is not None and stop.mode is Mode.ENFORCE else None
+    # What a stop was granted on while it was new stands for as long as its copy takes.
+    if metric in overdue and metric != decided and verdict.verb is not Verb.CONTINUE:
         other, fresh = together([one for one in known if one[0] not in overdue])
         if fresh.verb is not Verb.CONTINUE:
             return other, fresh._replace(e_value=verdict.e_value, grade=verdict.grade)
