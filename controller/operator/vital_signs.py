@@ -201,12 +201,15 @@ class VitalSigns:
         return f"passes of {counted(len(failing), 'job')} fail; the log names them" if failing else None
 
     def _unwritten_statuses(self) -> str | None:
-        """Return whose statuses the API server refuses, for people; None: nobody's. Like a failing job it
-        does not make the operator unready."""
+        """Return of how many objects the API server refuses the status, for people; None: of none.
+
+        Like a failing job it does not make the operator unready. Anybody may ask here, so nobody is named.
+        """
         if (found := self.unwritten.lasting()) is None:
             return None
         seconds = self.clock() - found.since
-        return f"{found.which()} cannot be written, since {seconds:.0f} s ago ({found.why})"
+        whose = counted(found.number, "object")
+        return f"the status of {whose} is refused, since {seconds:.0f} s ago: evalstop doctor names them"
 
     def begin_work(self, loop: ScrapeLoop) -> None:
         """From now on a lack of progress is a fault: however long it stood by, it begins afresh."""

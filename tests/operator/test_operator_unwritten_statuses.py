@@ -157,7 +157,7 @@ def test_a_status_that_the_definition_does_not_know_is_told_until_it_does(
                     assert "nothing wrong" not in await said(words)
                     assert "--force-conflicts -f crds" in await said(words)
                 notes = " ".join(engine.health.notes())
-                assert f"the status of RLHFJob {namespace}/run cannot be written" in notes
+                assert "the status of 1 object is refused, since " in notes
                 assert "evalstop_failing_jobs 1.0" in engine.metrics.text().decode()
                 assert (await rig.record("run")).secured is None
                 await defined(whole)
