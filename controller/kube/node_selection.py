@@ -14,11 +14,10 @@ from controller import bounded
 from controller.frozen import dataclass
 from controller.kube.nodes import closed_by, tolerated
 from controller.objects import Object, mapping
+from controller.policy.wording import STATE_TAINTS
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 TERMS = f"affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
-# Taints that come and go with a node's state.
-_OF_THE_STATE = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 _COMPARED: Mapping[str, Callable[[int, int], bool]] = {"Gt": operator.gt, "Lt": operator.lt}
 
 
@@ -66,7 +65,7 @@ def refusing(node: Object, pod: Object) -> list[str]:
     return [
         f"{taint.get('key')}{'=' if taint.get('value') else ''}{taint.get('value') or ''}:{taint['effect']}"
         for taint in closed_by(node)
-        if not str(taint.get("key")).startswith(_OF_THE_STATE) and not tolerated(taint, own)
+        if not str(taint.get("key")).startswith(STATE_TAINTS) and not tolerated(taint, own)
     ]
 
 

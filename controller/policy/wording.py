@@ -14,6 +14,8 @@ if TYPE_CHECKING:  # the program of access Jobs needs these words, and would loa
 CLOSED = "not ready, cordoned or tainted"  # of nodes that take no pods now
 UNLABELLED = ", so nobody reads "  # of pods that lack our label
 ELSEWHERE = "a job of another namespace"
+# How the keys of taints begin that come and go with a node's state.
+STATE_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 UID = "uid:"  # begins what stands for a job's name where that may not be told
 
 

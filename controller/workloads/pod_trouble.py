@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from controller.objects import Object, parse_time
-from controller.policy.job import LAST_WORDS, UNSCHEDULABLE, PodTrouble
+from controller.policy.job import LAST_WORDS, UNSCHEDULABLE, PodTrouble, free_first
 from controller.untrusted_text import one_line
 
 # Waiting in one of these is on the way to running.
@@ -50,6 +50,8 @@ def unplaced(pod: Object) -> PodTrouble | None:
         if one.get("reason") == UNSCHEDULABLE:
             words = one_line(str(one.get("message") or ""), 4096).partition(". ")[0].removesuffix(".")
             name = str(metadata.get("name", ""))[:253]
+            if len(words) > LAST_WORDS:
+                words = free_first(words)
             return PodTrouble(name, waits=UNSCHEDULABLE, message=one_line(words, LAST_WORDS))
     return None
 

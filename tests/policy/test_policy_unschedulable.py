@@ -21,6 +21,10 @@ SELECTOR = (
 )
 FULL = f"{AVAILABLE}2 Insufficient nvidia.com/gpu, 2 node(s) didn't match Pod's node affinity/selector"
 CLOSED = f"{AVAILABLE}2 node(s) are planned for others, 2 node(s) didn't match Pod's node affinity/selector"
+AWAY = (
+    f"{AVAILABLE}2 node(s) had untolerated taint {{node.kubernetes.io/not-ready: }}, "
+    "2 node(s) didn't match Pod's node affinity/selector"
+)
 
 
 class Unplaced(PolicyWorld):
@@ -72,6 +76,8 @@ def first(world: Unplaced) -> Finding | None:
         (SELECTOR, "NodesDontMatch", 30.0),
         (f"{AVAILABLE}4 node(s) had untolerated taint(s)", "NodesDontMatch", 30.0),
         (f"{AVAILABLE}4 node(s) had volume node affinity conflict", "Unschedulable", 30.0),
+        (f"{SELECTOR}, 1 node(s) had volume node affinity conflict", "Unschedulable", 30.0),
+        (AWAY, "Unschedulable", 30.0),
         (FULL, "Unschedulable", 300.0),
         ("", "", 0.0),
     ],
@@ -142,7 +148,7 @@ def test_it_stays_told_from_one_try_to_the_next_and_the_pauses_grow() -> None:
     assert sum(one.startswith("Recovered") for one in events) == 1
 
 
-@pytest.mark.parametrize("words", [FULL, CLOSED])
+@pytest.mark.parametrize("words", [FULL, CLOSED, AWAY])
 def test_a_gang_that_another_node_may_take_is_tried_again_as_soon_as_ever(words: str) -> None:
     world = submitted(words)
     job = world.jobs[KEY]

@@ -118,6 +118,15 @@ SELECTOR = "0/4 nodes are available: 1 node(s) had untolerated taint(s), 3 node(
         ),
         ({}, {"message": "0/1 nodes are available: \x1b[31m1 Insufficient nvidia.com/gpu.\n"}, None),
         ({}, {"message": "0/9 nodes are available: " + "1 node(s) had a taint, " * 20}, None),
+        (
+            {},
+            {
+                "message": "0/9 nodes are available: "
+                + "1 had a taint, " * 11
+                + "2 Insufficient nvidia.com/gpu."
+            },
+            "0/9 nodes are available: 2 Insufficient nvidia.com/gpu" + ", 1 had a taint" * 9 + ", 1 had a …",
+        ),
         ({}, {}, ""),
         ({}, {"reason": "SchedulingGated"}, "-"),
         ({}, {"status": "True"}, "-"),

@@ -83,7 +83,7 @@ SHOWS = {
     "past_losses": "losses unsaved",
     "peers": "peers PeerCurve standings",
     "plan": "plan_job",
-    "pod_words": "node_away pod_sentence",
+    "pod_words": "free_first node_away pod_sentence",
     "pin_method": "is_linked",
     "preemption": "preemption",
     "record": (

@@ -15,7 +15,7 @@ from controller.policy.group_types import GROUPS_NAMESPACE
 from controller.policy.job.earlier_job import EARLIER_JOB_REMAINS
 from controller.policy.job.gone_copies import NOT_PUT_BACK
 from controller.policy.job.made_anew import lacking
-from controller.policy.job.pod_words import FULL, NOT_MATCHED, NOT_TOLERATED
+from controller.policy.job.pod_words import NOT_MATCHED, NOT_TOLERATED, rules_out
 from controller.policy.job.rotation import LEAVE_ALONE, remedy
 from controller.policy.wording import (
     ANEW,
@@ -207,6 +207,8 @@ def whose_move(reason: str) -> str:
 def key_of(reason: str, message: str) -> str:
     """Return the key of a reason's cure: another one where its message shows what the reason alone does
     not."""
+    if reason == "Unschedulable" and not rules_out(message):
+        return reason  # nodes outside the pool never match: its template may be right
     for of, part, key in BY_MESSAGE:
         if reason in of and part in message:
             return key
@@ -252,7 +254,6 @@ BY_MESSAGE = (
     (frozenset({"PodWaits"}), '" not found', "ObjectMissing"),
     (frozenset({"PodWaits"}), "' not found", "ObjectMissing"),
     (frozenset({"PodsRefused"}), "no PriorityClass", "PriorityClassGone"),
-    (frozenset({"Unschedulable"}), FULL, "Unschedulable"),  # else it may be its labels
     (frozenset({"Unschedulable"}), NOT_MATCHED, "NodesDontMatch"),
     (frozenset({"Unschedulable"}), NOT_TOLERATED, "NodesDontMatch"),
     (frozenset({"MetricMissing"}), "is there, expected", "MetricMisplaced"),

@@ -9,11 +9,13 @@ from controller.policy.job.record import (
     UNSCHEDULABLE,
     PodTrouble,
 )
+from controller.policy.wording import STATE_TAINTS
 
 # What kube-scheduler says of nodes on which others have what the pod asks for: that may come free.
 FULL = "Insufficient "
 # What it says of nodes that the pod's own template rules out, or that are none of its pool's.
 NOT_MATCHED, NOT_TOLERATED = "node affinity/selector", "untolerated taint"
+_AVAILABLE = "nodes are available: "
 
 
 def node_away(pod: str, node: str | None) -> PodTrouble:
@@ -41,10 +43,25 @@ def pod_sentence(trouble: PodTrouble) -> str:
 def ruled_out(trouble: PodTrouble | None) -> bool:
     """Return whether every node is ruled out for a pod by labels or taints, as its scheduler says: no GPUs
     that come free help it, only another template, or other nodes."""
-    if trouble is None or trouble.waits != UNSCHEDULABLE:
-        return False
-    each = trouble.message.partition(": ")[2].split(", ")
-    return all(NOT_MATCHED in one or NOT_TOLERATED in one for one in each)
+    return trouble is not None and trouble.waits == UNSCHEDULABLE and rules_out(trouble.message)
+
+
+def rules_out(words: str) -> bool:
+    """Return whether a scheduler's words, alone or in a sentence, name labels and taints alone. Not those
+    taints that come and go with a node's state."""
+    each = words.partition(_AVAILABLE)[2].partition("; ")[0].split(", ")
+    return all(NOT_MATCHED in one or _lasting_taint(one) for one in each)
+
+
+def free_first(words: str) -> str:
+    """Return a scheduler's words with what may come free at their beginning: their end may be cut off."""
+    nodes, available, rest = words.partition(_AVAILABLE)
+    each = sorted(rest.split(", "), key=lambda one: FULL not in one)
+    return f"{nodes}{available}{', '.join(each)}"
+
+
+def _lasting_taint(clause: str) -> bool:
+    return NOT_TOLERATED in clause and not any(f"{{{key}" in clause for key in STATE_TAINTS)
 
 
 def without_numbers(trouble: PodTrouble) -> str:
