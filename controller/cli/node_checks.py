@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from controller.api.gpupool import GPUPool
@@ -49,7 +50,8 @@ async def matching(
     free = [node for node in fit if not refusing(node, pod)]
     if not free:
         taints = some(sorted({taint for node in fit for taint in refusing(node, pod)}), NAMED)
-        which = f"{agreeing(len(fit), 'the one node', f'all {len(fit)} nodes')} of pool {name!r}"
+        every = agreeing(len(fit), "the one node", f"all {counted(len(fit), 'node')}")
+        which = f"{every} of pool {name!r}"
         which += f" with {_all(needs)}" if needs else ""
         text = (
             f"{path}.tolerations: {which} {agreeing(len(fit), 'has', 'have')} a taint that it lacks: {taints}"
@@ -75,7 +77,8 @@ def _unmatched(pool: str, nodes: Sequence[Object], needs: Sequence[Requirement],
             there = {labels(node).get(one.key) for node in nodes} if one.key else set()
             values = sorted(str(value) for value in there if value is not None)
             has = f"those there have {one.key}={some(values, NAMED)}" if values else ""
-            lack = f"{agreeing(len(nodes), 'its node lacks', f'its {len(nodes)} nodes lack')} that label"
+            its = agreeing(len(nodes), "its node lacks", f"its {counted(len(nodes), 'node')} lack")
+            lack = f"{its} that label"
             by_name = one.field.endswith("matchFields") or not one.key
             names = some(sorted(str(node["metadata"]["name"]) for node in nodes), NAMED)
             why = f"its nodes: {names}" if by_name else has or lack
@@ -95,6 +98,7 @@ def _without_room(
     either."""
     if len(free) == len(mine) or not asked.gpus or asked.sharing is not None:
         return None
+    asked = replace(asked, rollout=None)  # actors have a template of their own
     every, matched = room_checks.nodes_among(mine), room_checks.nodes_among(free)
     if every is None or matched is None or room_checks.why_not(pool, asked, every) is not None:
         return None

@@ -181,6 +181,13 @@ def test_a_gang_that_the_nodes_that_match_cannot_hold_is_told() -> None:
     assert f"{PATH}.nodeSelector, and the gang does not fit there: " in one.text
     (one,) = found(affinity(term("disk", "Exists")), replicas=2)
     assert one.level.value == "ok"
+    actors = {
+        "gpusPerActor": 1,
+        "actors": {"min": 8, "max": 8, "static": 8},
+        "template": {"spec": {"containers": [{"name": "engine", "image": "e"}]}},
+    }
+    (one,) = found({"nodeSelector": {"disk": "ssd"}}, rollout=actors)
+    assert one.level.value == "ok", "actors have a template of their own, which does not ask for it"
 
 
 def test_who_may_not_list_nodes_is_told_that_none_was_looked_at() -> None:
