@@ -102,8 +102,8 @@ def setting(default: str, meaning: str) -> Json:
         items = re.split(", | and ", several.group(1))
         return found | {"type": "string", "pattern": _by_commas("|".join(items))}
     if classes := _ADDRESSES.search(meaning):
-        network = r"[0-9a-fA-F:.]*[0-9:][0-9a-fA-F:.]*(/[0-9]{1,3})?"
-        pattern = _by_commas("|".join((*classes.group(1).split(", "), network)))
+        network = r"[0-9a-fA-F:.]*[0-9:][0-9a-fA-F:.]*(/([0-9]{1,3}|[0-9.]{7,15}))?"
+        pattern = _by_commas("|".join((*map(_any_case, classes.group(1).split(", ")), network)))
         return found | {"type": "string", "pattern": pattern}
     if bounds:
         kind = "integer" if re.fullmatch(r"-?\d+", default) else "number"
@@ -115,7 +115,11 @@ def setting(default: str, meaning: str) -> Json:
 def _by_commas(item: str) -> str:
     """Return the pattern of several of an item, separated by commas, as `controller.environ.listed` reads
     them."""
-    return rf"^\s*({item})(\s*,\s*({item}))*\s*$"
+    return rf"^[\s,]*({item})(\s*,[\s,]*({item}))*[\s,]*$"
+
+
+def _any_case(word: str) -> str:
+    return "".join(f"[{letter.upper()}{letter.lower()}]" for letter in word)
 
 
 def _plain(number: float) -> int | float:

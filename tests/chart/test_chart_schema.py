@@ -200,7 +200,7 @@ def test_everything_that_may_be_set_is_taken(helm: Helm, chart: Path) -> None:
                 "decisionLogBytes": 1099511627776,
                 "apiTimeout": 2.5,
                 "drainSeconds": 95.5,
-                "scrapeAddresses": "Private, 100.64.0.0/10,fd00::/8",
+                "scrapeAddresses": "private, 100.64.0.0/10,,10.0.0.0/255.0.0.0, fd00::/8,",
                 "storeEndpoints": "Https,ClusterHttp",
             },
             "decisionLog": {"sizeLimit": "4Ti"},
