@@ -216,10 +216,11 @@ def frozen(lease: Object, shown: Iterable[Object], now: float) -> str:
 
 def refusal(note: UnwrittenNote, now: float) -> str:
     """Return what it means that these statuses are refused, without a remedy. ``now``: s."""
-    upto = "up to " if note.number > 1 else ""
+    upto = "up to " if note.number > 1 or not note.why else ""
+    why = f" ({note.why})" if note.why else ""
     return (
-        f"the API server has refused {note.which()} for {upto}{formatting.span(now - note.since)} "
-        f"({note.why}): nothing is judged, started or stopped there until it takes "
+        f"the API server has refused {note.which()} for {upto}{formatting.span(now - note.since)}"
+        f"{why}: nothing is judged, started or stopped there until it takes "
         f"{agreeing(note.number, 'it', 'them')}, and states are as they were before"
     )
 

@@ -137,7 +137,7 @@ class UnwrittenNote(NamedTuple):
         since: time of the first refusal (s since the epoch).
         number: of the objects.
         named: the first of them, each as ``RLHFJob/namespace/name`` or ``GPUPool/name``.
-        why: what the API server said of one of them, cut short.
+        why: what the API server said of the first of them, cut short; "": not known.
     """
 
     since: float
@@ -161,9 +161,13 @@ class UnwrittenNote(NamedTuple):
         return f"{timestamp(int(self.since))} {self.number} {','.join(self.named)} {self.why}"
 
     def among(self, shown: Collection[str]) -> UnwrittenNote | None:
-        """Return the note of those that are named and in ``shown``; None: there are none."""
+        """Return the note of those that are named and in ``shown``; None: there are none. What was said of
+        the first of all is said of no other."""
         named = tuple(one for one in self.named if one in shown)
-        return self._replace(number=len(named), named=named) if named else None
+        if not named:
+            return None
+        why = self.why if named[0] == self.named[0] else ""
+        return self._replace(number=len(named), named=named, why=why)
 
     def which(self, most: int = 4) -> str:
         """Return whose statuses they are: ``the status of RLHFJob demo/a``."""

@@ -202,6 +202,7 @@ def test_runs_whose_status_is_refused_are_told_where_they_are_shown(tmp_path: Pa
         "has refused the status of RLHFJob team/over for 1h",
         "the status of GPUPool a100 for 1h",
     )
+    later = of_pool.replace("for", "for up to")
     among = "has refused the statuses of RLHFJob other/far and 1 more for up to 1h"
     gpus = {"kind": "GPUPool", "metadata": {"name": "a100", "resourceVersion": "1"}, "spec": {}}
     for named, number, why, told in (
@@ -212,7 +213,7 @@ def test_runs_whose_status_is_refused_are_told_where_they_are_shown(tmp_path: Pa
             {"list": of_over, "get": of_over, "why": of_over, "top": of_over, "doctor": of_over},
         ),
         ([one, two], 2, field, {"list": of_over, "why": of_over}),
-        ([one, pool], 2, "Forbidden (403): no", {"list": of_over, "doctor": of_over, "pools": of_pool}),
+        ([one, pool], 2, "Forbidden (403): no", {"list": of_over, "doctor": of_over, "pools": later}),
         ([two], 2, field, {"list": among, "why": among, "doctor": among}),
         ([two], 1, field, {"list": "", "get": "", "why": "", "top": "", "doctor": "", "pools": ""}),
         ([pool], 1, field, {"list": "", "why": "", "pools": of_pool}),
@@ -229,7 +230,8 @@ def test_runs_whose_status_is_refused_are_told_where_they_are_shown(tmp_path: Pa
                 output = CliRunner().invoke(app, words, env=environ).output
                 output = " ".join(output.split())
                 assert (said in output) if said else ("has refused" not in output), (named, words, output)
-                assert not said or f"({why}): nothing is judged, started or stopped there" in output
+                of_first = "" if said == later else f" ({why})"  # what was said of the first is of no other
+                assert not said or f"{of_first}: nothing is judged, started or stopped there" in output
                 assert ("may be among them" in output) is (said == among)
                 if word == "doctor":
                     assert ("-f crds" in output) is (bool(said) and why == field)

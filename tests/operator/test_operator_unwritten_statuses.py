@@ -90,8 +90,9 @@ def test_a_lease_tells_of_them_in_few_bytes_and_what_cannot_be_read_is_nothing()
     assert few.which() == "the statuses of GPUPool a100, RLHFJob demo/a"
     assert few.why == "two lines \N{REPLACEMENT CHARACTER}[31mof it"
     assert few.among({"RLHFJob/demo/a", "RLHFJob/demo/b"}) == few._replace(
-        number=1, named=("RLHFJob/demo/a",)
+        number=1, named=("RLHFJob/demo/a",), why=""
     )
+    assert few.among({"GPUPool/a100"}) == few._replace(number=1, named=("GPUPool/a100",))
     assert few.among({"RLHFJob/demo/b"}) is None
     for written, read in (
         *((note.written(), note) for note in (one, few, many)),
