@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from controller.kube.cache import Cache, key_of
+from controller.kube.cache import Cache, key_of, version_of
 from controller.kube.errors import ApiError
 from controller.kube.lease import UnwrittenNote
 from controller.kube.resources import Resource
@@ -32,6 +32,7 @@ class _Refusals(NamedTuple):
     at: float
     tries: int
     why: str
+    version: int  # at which an object of that uid was there
 
 
 class UnwrittenStatuses:
@@ -62,8 +63,10 @@ class UnwrittenStatuses:
         key, uid, now = (resource, key_of(obj)), str(obj["metadata"]["uid"]), self._now()
         before = self._found.get(key)
         if before is None or before.uid != uid or now - before.last > LAPSED:
-            before = _Refusals(uid, now, now, self._clock(), 0, "")
-        self._found[key] = before._replace(last=now, tries=before.tries + 1, why=str(error))
+            before = _Refusals(uid, now, now, self._clock(), 0, "", 0)
+        self._found[key] = before._replace(
+            last=now, tries=before.tries + 1, why=str(error), version=version_of(obj)
+        )
 
     def lasting(self) -> UnwrittenNote | None:
         """Return which have been refused for long, and why the first of them is; None: none has."""
@@ -79,15 +82,19 @@ class UnwrittenStatuses:
 
     def _long(self) -> dict[tuple[Resource, str], _Refusals]:
         now = self._now()
-        self._found = {
-            key: one
-            for key, one in self._found.items()
-            if now - one.last <= LAPSED and self._is_there(*key, one.uid)
-        }
+        present = (
+            (key, self._there(*key, one)) for key, one in self._found.items() if now - one.last <= LAPSED
+        )
+        self._found = {key: one for key, one in present if one is not None}
         return {
             key: one for key, one in self._found.items() if one.tries >= TRIES and now - one.first >= LASTING
         }
 
-    def _is_there(self, resource: Resource, key: str, uid: str) -> bool:
-        obj = self._cache.get(resource, key)
-        return obj is not None and obj["metadata"]["uid"] == uid
+    def _there(self, resource: Resource, key: str, one: _Refusals) -> _Refusals | None:
+        """Return the refusals of an object that is there; None: it is gone. It is unpacked only where it has
+        changed since the last look: of thousands that would hold the process up for a second."""
+        found = self._cache.find(resource, key)
+        if found is None or found.version == one.version:
+            return one if found is not None else None
+        same = found.open()["metadata"]["uid"] == one.uid
+        return one._replace(version=found.version) if same else None

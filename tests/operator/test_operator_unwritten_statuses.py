@@ -20,6 +20,7 @@ from controller.kube.client import Api
 from controller.kube.connect import connect
 from controller.kube.errors import ApiError, from_response
 from controller.kube.lease import NAMED_BYTES, Timing, UnwrittenNote, unwritten
+from controller.kube.packed import Packed
 from controller.kube.resources import GPUPOOLS, RLHFJOBS
 from controller.kube.unwritten_statuses import LAPSED, LASTING, UnwrittenStatuses
 from controller.operator.engine import Engine
@@ -78,6 +79,30 @@ def test_what_is_refused_for_long_is_told_and_nothing_that_comes_and_goes() -> N
         assert said == told, story
         assert seen.keys(RLHFJOBS) == (["demo/a"] if told else [])
         assert seen.keys(GPUPOOLS) == []
+
+
+def test_who_is_refused_is_told_without_unpacking_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each renewal of the Lease unpacked all of them: a second, with 5,000."""
+    cache, clock = Cache(), SimpleNamespace(now=0.0)
+    seen = UnwrittenStatuses(cache, lambda: clock.now, lambda: AT + clock.now)
+    for name in "abc":
+        cache.put(RLHFJOBS, thing(name))
+        for clock.now in (0.0, 1.0, 2.0):
+            seen.refused(RLHFJOBS, thing(name), answered(422, "Invalid"))
+    cache.put(RLHFJOBS, thing("b", version="2"))
+    cache.drop(RLHFJOBS, thing("c", version="2"))
+    cache.put(RLHFJOBS, thing("c", "2", "3"))
+    opened, unpack = list[str](), Packed.open
+
+    def watched(packed: Packed) -> dict[str, Any]:
+        opened.append(packed.key)
+        return unpack(packed)
+
+    monkeypatch.setattr(Packed, "open", watched)
+    clock.now = LASTING + 2
+    for _ in range(3):
+        assert seen.keys(RLHFJOBS) == ["demo/a", "demo/b"]
+    assert opened == ["demo/b", "demo/c"], "what has changed, once"
 
 
 def test_a_lease_tells_of_them_in_few_bytes_and_what_cannot_be_read_is_nothing() -> None:

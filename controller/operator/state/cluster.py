@@ -71,6 +71,7 @@ Object = Mapping[str, Any]
 
 # Fields of a record by which `load` looks at other objects.
 _SEEN_BY = ("access", "actors", "admission", "decision", "evaluator")
+NAMED_AFTER = 40  # characters of a Job's name that the names of its pods begin with: a long one is cut there
 FORMER = 8  # earlier workloads of a job that are remembered: each is gone when its pods are
 
 
@@ -604,21 +605,25 @@ class ClusterState:
         if gone := self._gone_nodes(record):
             which = agreeing(len(gone), "the node planned for it, is", "the nodes planned for it, are")
             scrape = replace(scrape, message=f"{scrape.message}; {some(gone, 3)}, {which} gone")
-        pods = self._unlabelled.get((key_of(child), child["metadata"]["uid"]), ()) or self._mislabelled(child)
+        pods = self._unlabelled.get((key_of(child), child["metadata"]["uid"]), ()) or self._mislabelled(
+            key, child
+        )
         if not pods:
             return scrape
         told = unlabelled(pods, key_of(child).partition("/")[2], names.LABEL_JOB, key.partition("/")[2])
         return replace(scrape, message=f"{scrape.message}; {told}")
 
-    def _mislabelled(self, child: Object) -> tuple[str, ...]:
-        """Return the names of a Job's live pods that bear another RLHFJob's label; where it has none that are
-        active nobody looks, for there may be thousands."""
+    def _mislabelled(self, key: JobKey, child: Object) -> tuple[str, ...]:
+        """Return the names of a Job's live pods that do not bear this RLHFJob's label; where it has none that
+        are active nobody looks, and of the others none is unpacked, for there may be thousands."""
         if not (child.get("status") or {}).get("active"):
             return ()
-        uid, key, space = child["metadata"]["uid"], job_key(child), child["metadata"]["namespace"]
-        there = (pod for pod in self.cache.values(PODS) if pod["metadata"]["namespace"] == space)
+        uid, (space, _, name) = child["metadata"]["uid"], key_of(child).partition("/")
+        named = f"{space}/{name[:NAMED_AFTER]}"
+        found = (pod for pod in self.cache.stores[PODS].values() if pod.key.startswith(named))
+        there = (pod.open() for pod in found if pod.job != key)
         own = (pod for pod in there if controller_uid(pod) == uid and not is_terminal(pod))
-        return tuple(sorted(str(pod["metadata"]["name"]) for pod in own if job_key(pod) != key))
+        return tuple(sorted(str(pod["metadata"]["name"]) for pod in own))
 
     def _gone_nodes(self, record: JobRecord) -> list[str]:
         """Return the nodes planned for a gang without any pod on a node that are not there any more."""
