@@ -71,6 +71,15 @@ def access_problem(rlhfjob: Object, pod_template: Object, claims: Mapping[str, O
     """
     try:
         _location(rlhfjob, pod_template, claims)
+    except PlaceProblem as problem:
+        return Problem(problem.reason, problem.message)
+    return retention_problem(rlhfjob, pod_template, claims)
+
+
+def retention_problem(rlhfjob: Object, pod_template: Object, claims: Mapping[str, Object]) -> Problem | None:
+    """Return why copies of an RLHFJob's checkpoints have no place, whatever its location is like; None: they
+    have one. Arguments: as of `access_problem`."""
+    try:
         _retention(rlhfjob, pod_template, claims)
     except PlaceProblem as problem:
         return Problem(problem.reason, problem.message)

@@ -13,6 +13,7 @@ from controller.checkpoints.access_jobs import (
     access_job,
     access_problem,
     parse_result,
+    retention_problem,
 )
 from controller.checkpoints.request import Request
 from controller.policy.job.cures import cure_of, key_of
@@ -333,6 +334,11 @@ def test_a_place_of_another_kind_is_named(place: dict, said: str) -> None:
     reason, message = access_problem(RLHFJOB, TEMPLATE, {"work": CLAIMS["work"]}) or ("", "")
     assert reason == "ClaimMissing"
     assert "spec.checkpoints.retention.volumeClaim.claimName: 'kept'" in message
+
+    # Of the copies' place nothing is said that is the location's.
+    assert (access_problem(RLHFJOB, TEMPLATE, {"kept": CLAIMS["kept"]}) or ("", ""))[0] == "ClaimMissing"
+    assert retention_problem(RLHFJOB, TEMPLATE, {"kept": CLAIMS["kept"]}) is None
+    assert (retention_problem(RLHFJOB, TEMPLATE, {}) or ("", ""))[1] == message
 
     bare = copy.deepcopy(TEMPLATE)
     bare["spec"]["containers"][0]["volumeMounts"] = []

@@ -7,13 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from test_operator_watched import KEY, child, pool, rlhfjob
 
 from controller import names
-from controller.kube.errors import NotFound
-from controller.kube.resources import CLAIMS, JOBS
+from controller.api import convert
+from controller.kube.cache import Cache
+from controller.kube.errors import NotFound, Unavailable
+from controller.kube.resources import CLAIMS, GPUPOOLS, JOBS, RLHFJOBS
 from controller.operator.reconcile import actions, validation
+from controller.operator.state.cluster import ClusterState
+from controller.policy.job import AdmissionRecord, Condition, JobRecord
 from tests.support.fake_kubelet import FakeKubelet
 from tests.support.operator_rig import Rig, eventually
 
@@ -100,3 +107,39 @@ def test_pins_go_on_while_the_copies_claim_is_missing_and_the_stop_waits_for_it(
                 await eventually(copied, what="the copy of the right best to be asked for")
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["noted", "noted by an operator that is gone"])
+def test_claims_that_cannot_be_read_fail_no_pass_and_what_is_said_stays(known: bool) -> None:
+    """Each pass failed before the run's evals were judged, for as long as it lasted."""
+    cache, clock, asked = Cache(), SimpleNamespace(now=0.0), list[str]()
+    cluster = ClusterState(cache, lambda: clock.now)
+    for resource, obj in ((GPUPOOLS, pool()), (JOBS, child()), (RLHFJOBS, rlhfjob())):
+        cache.put(resource, obj)
+
+    async def get(resource: Any, name: str, namespace: str) -> Any:
+        asked.append(name)
+        raise Unavailable(503, "ServiceUnavailable", "away")
+
+    checks = validation.SpecChecks(SimpleNamespace(get=get), cache, cluster)  # type: ignore[arg-type]
+    fresh = cluster.load(KEY)
+    assert fresh is not None
+    said = Condition(
+        "BestCheckpointRetained", False, "ClaimMissing", "no claim kept. What helps: make it", 1.8e9
+    )
+    record = JobRecord(attempt=1, admission=AdmissionRecord(1, ("n1",), 1.8e9), conditions=(said,))
+    cache.put(RLHFJOBS, {**rlhfjob(20), "status": convert.status(record, fresh.desired, 0.0)})
+    missing = validation.Problem("ClaimMissing", "no claim kept")
+    loaded = cluster.load(KEY)
+    assert loaded is not None
+    if known:
+        cluster.note_retention(loaded, missing, 0.0)
+        loaded = cluster.load(KEY)
+        assert loaded is not None
+    for _ in range(2):
+        asyncio.run(checks.ensure(loaded))
+    assert asked == ["kept"], "again after a minute"
+    assert checks.again_in(loaded) == validation.NO_LASTS
+    after = cluster.load(KEY)
+    assert after is not None
+    assert after.observed.no_retention == missing

@@ -13,7 +13,7 @@ from controller.policy.job.context import PlanContext
 from controller.policy.job.marks import health
 from controller.policy.job.plan import plan_job
 from controller.policy.job.record import Condition, JobRecord
-from controller.policy.job.retention import place_is_missing
+from controller.policy.job.retention import place_is_missing, place_problem
 from controller.policy.job.types import Desired, Observed, WorkloadView
 from controller.policy.types import Mode, PolicySpec, Problem
 
@@ -47,6 +47,7 @@ def test_a_run_whose_copies_have_no_place_is_unsafe_at_once_and_until_they_have_
         ("Unsafe", True)
     ]
     assert place_is_missing(after)
+    assert place_problem(after) == MISSING
     assert told(after, MISSING)[0] == found
     back, after = told(after, None)
     assert back is None

@@ -19,8 +19,8 @@ from controller.checkpoints.access_jobs import (
     AccessRefused,
     AccessSettings,
     access_job,
-    access_problem,
     is_unsuspended,
+    retention_problem,
     same_work,
     unsuspend_patch,
 )
@@ -307,7 +307,7 @@ class Actions:
         template, claims = made["spec"]["template"], await claims_of(self._api, loaded.obj)
         job = access_job(loaded.obj, template, action, self._access, claims=claims, node=node, anchor=child)
         # What touches the location alone is done all the same, and its plan tells that no copy could be.
-        lacks = access_problem(loaded.obj, template, claims)
+        lacks = retention_problem(loaded.obj, template, claims)
         self._cluster.note_retention(loaded, lacks, NO_LASTS)
         return job
 

@@ -13,12 +13,12 @@ from typing import Any
 
 from controller import delegates, names, workloads
 from controller.api.gpupool import GPUPool
-from controller.checkpoints.access_jobs import access_problem
+from controller.checkpoints.access_jobs import access_problem, retention_problem
 from controller.checkpoints.pod_security import RESTRICTED, refusal
 from controller.checkpoints.run_as import USER_REFUSED, run_as
 from controller.kube.cache import Cache
 from controller.kube.client import Api
-from controller.kube.errors import AlreadyExists, NotFound, Refused, Unavailable, WebhookFails
+from controller.kube.errors import AlreadyExists, ApiError, NotFound, Refused, Unavailable, WebhookFails
 from controller.kube.resources import JOBS, PRIORITY_CLASSES
 from controller.kube.trim import Object
 from controller.kube.versioned import Stale
@@ -42,6 +42,7 @@ from controller.policy.job import (
     WEBHOOK_FAILS,
     earlier_job_remains,
     place_is_missing,
+    place_problem,
 )
 from controller.policy.types import Mode, Problem
 from controller.workloads.actor_jobs import Sidecar, actor_template_problem, build_actor, weights_problem
@@ -120,10 +121,18 @@ class SpecChecks:
         return 0.0 if due is None and place_is_missing(record) else due
 
     async def _look_at_retention(self, loaded: JobSnapshot) -> None:
-        """Look whether copies of a run's checkpoints have a place by now, where they had none."""
+        """Look whether copies of a run's checkpoints have a place by now, where they had none.
+
+        While the claims cannot be read what is said stays so: the run's evals are judged all the same.
+        """
         if self._retention_due(loaded) == 0.0 and loaded.child is not None:
             template = loaded.child["spec"]["template"]
-            found = access_problem(loaded.obj, template, await claims_of(self._api, loaded.obj))
+            try:
+                claims = await claims_of(self._api, loaded.obj)
+            except ApiError:
+                found = loaded.observed.no_retention or place_problem(loaded.record)
+            else:
+                found = retention_problem(loaded.obj, template, claims)
             self._cluster.note_retention(loaded, found, NO_LASTS)
 
     def _due(self, loaded: JobSnapshot) -> bool:

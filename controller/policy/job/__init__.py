@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from controller.policy.job.pod_words import *
     from controller.policy.job.record import *
     from controller.policy.job.retention import place_is_missing as place_is_missing
+    from controller.policy.job.retention import place_problem as place_problem
     from controller.policy.job.rollout_record import *
     from controller.policy.job.rotation import *
     from controller.policy.job.rule_in_use import *
@@ -93,7 +94,7 @@ SHOWS = {
         "READINGS_KEPT RefusalRecord ResidencyRecord RuleRecord RunFile StopOutcome"
     ),
     "residency": "residency",
-    "retention": "place_is_missing",
+    "retention": "place_is_missing place_problem",
     "rollout_actors": "rollout_actors",
     "rollout_record": "RolloutRecord StepAside StepMeasured StepPlan StepRow",
     "rotation": "remedy",

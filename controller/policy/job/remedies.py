@@ -55,6 +55,8 @@ REMEDIES: Mapping[str, str] = {
     "report the message",
 }
 
+HELPS = ". What helps: "  # between what is wrong and its remedy
+
 
 def retry(problem: Problem, tries: int, delay: float, layout: str = "") -> str:
     """Return the message of a condition for a failure after which the same is tried again.
@@ -74,4 +76,4 @@ def of(problem: Problem, layout: str = "") -> str:
     help_ = REMEDIES.get(key_of(problem.reason, problem.message), REMEDIES.get(problem.reason))
     if help_ is None:
         return problem.message
-    return f"{problem.message}. What helps: {help_.format(rotation=remedy(layout))}"
+    return f"{problem.message}{HELPS}{help_.format(rotation=remedy(layout))}"

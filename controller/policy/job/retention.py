@@ -21,7 +21,7 @@ from controller.policy.job.past_losses import NOTHING_RETAINED
 from controller.policy.job.record import Best, Condition, Decision, JobRecord, Operation, ProtectedCheckpoint
 from controller.policy.job.types import Retain, SetFinalizer
 from controller.policy.job.withdrawal import is_users, unsettle
-from controller.policy.types import Mode
+from controller.policy.types import Mode, Problem
 
 USER_TRIES = 3  # failed tries after which a user's stop waits no longer
 USER_STILL = 300.0  # s without a byte moved after which it does not either
@@ -61,8 +61,15 @@ def tell_place(context: PlanContext) -> None:
 
 def place_is_missing(record: JobRecord) -> bool:
     """Return whether it is said of a job that its copies have no place, and no stop has been decided."""
+    return place_problem(record) is not None
+
+
+def place_problem(record: JobRecord) -> Problem | None:
+    """Return what is said of that, as it was before its remedy was added; None: nothing is."""
     known = record.condition(c.RETAINED)
-    return known is not None and _is_no_place(known) and not _is_stopped(record)
+    if known is None or not _is_no_place(known) or _is_stopped(record):
+        return None
+    return Problem(known.reason, known.message.partition(remedies.HELPS)[0])
 
 
 def _is_no_place(known: Condition) -> bool:
