@@ -13,6 +13,7 @@ import pytest
 from controller.policy.actor_types import Actor
 from controller.policy.group_types import STAYS
 from controller.policy.job import conditions as c
+from controller.policy.job.attention import with_attention
 from controller.policy.job.cures import CURES, NEEDS_NOBODY
 from controller.policy.job.marks import (
     CERTAIN_UNWATCHED,
@@ -39,7 +40,7 @@ from controller.policy.job.record import (
     ResidencyRecord,
     RuleRecord,
 )
-from controller.policy.job.types import Guardrail, Page, PodView, RunState, ScrapeOutcome, ScrapeView
+from controller.policy.job.types import Guardrail, Page, Plan, PodView, RunState, ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, Mode, PolicySpec, Proposal, Verb, Verdict
 from tests.support.covering import covering
 from tests.support.policy_world import PolicyWorld
@@ -267,6 +268,22 @@ def test_a_mark_that_was_warned_of_stays_a_warning_while_the_job_bears_it() -> N
         assert next_due(record, SOON) == (None if warned == "Unsafe" else 870.0)
     recovered = bearing(note, condition(c.ATTENTION, False, "Recovered"))
     assert not health(recovered, SOON)[0].warning
+
+
+@pytest.mark.parametrize(
+    ("other", "borne"), [((), False), ((condition(c.SECURED, False, "StoreUnreachable"),), True)]
+)
+def test_a_note_for_good_neither_is_lifted_to_a_warning_nor_keeps_one(
+    other: tuple[Condition, ...], borne: bool
+) -> None:
+    """A run that had begun afresh stayed Unsafe, with its alert, once what it was warned of had ended."""
+    warned = condition(c.ATTENTION, True, "Unsafe", T + 5.0)
+    moves = condition(c.RETAINED, False, "InProgress")
+    record = JobRecord(conditions=(moves, warned, *other), **OWED)
+    found = health(record, LATE)
+    assert {one.reason: one.warning for one in found}["WaitingForCopy"] is False
+    told = with_attention(Plan(record), PolicyWorld({"n1": 2}).submit("ns/a").desired, LATE).record
+    assert any(one.warning for one in found) is told.condition(c.ATTENTION).status is borne
 
 
 def test_a_stopped_job_s_reason_is_that_of_its_stop() -> None:
@@ -800,6 +817,36 @@ def test_what_keeps_a_pod_from_coming_back_after_a_crash_is_told_and_not_the_cra
     assert job.record.pod_trouble is None
     assert ended <= job.record.crashes_over + 2.0
     assert c.summary(job.record.conditions) == "Running"
+
+
+@pytest.mark.parametrize(
+    ("held_for", "runs_for", "evals", "count"),
+    [(HELD, 30.0, False, 2), (2 * CALM, 0.0, False, 2), (HELD, 30.0, True, 1), (HELD, CALM, False, 1)],
+)
+def test_a_crash_after_one_that_a_wait_has_followed_recurs_unless_it_was_over(
+    held_for: float, runs_for: float, evals: bool, count: int
+) -> None:
+    """Each crash that an image's pull of a minute followed was the first: `Crashing` never came."""
+    world, job, fresh, seen = after_a_crash()
+    failed = job.observed.pods[0]
+    waits = replace(fresh, ready=False, trouble=PodTrouble("pod-1", waits="ImagePullBackOff"))
+    job.observed = replace(job.observed, pods=(failed, waits))
+    for seconds in (HELD + 1.0, held_for):
+        world.step("ns/a", seconds=seconds)
+    assert job.record.pod_trouble.waits == "ImagePullBackOff"
+    if runs_for:
+        job.observed = replace(job.observed, pods=(failed, fresh))
+        world.step("ns/a")
+        assert job.record.pod_trouble is None
+    if evals:
+        job.observed = replace(job.observed, scrape=seen)
+        world.scores("ns/a", 0.4, attempt=Attempt(1, "2"))
+    world.step("ns/a", seconds=runs_for)
+    again = PodTrouble("pod-1", exit_code=1, since=world.now, container="c2")
+    job.observed = replace(job.observed, pods=(failed, replace(fresh, ready=False, trouble=again)))
+    world.step("ns/a")
+    assert job.record.pod_trouble.count == count
+    assert c.summary(job.record.conditions) == ("Crashing" if count == CRASHES else "Running")
 
 
 def test_a_trainer_that_leaves_while_it_is_being_stopped_has_not_crashed() -> None:

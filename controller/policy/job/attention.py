@@ -6,6 +6,7 @@ never has the condition, and one whose evals are away for a moment does not chan
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from controller.policy.job import conditions as c
@@ -61,8 +62,8 @@ def _noted(record: JobRecord, desired: Desired, now: float) -> JobRecord:
 
 def _borne(known: Condition, found: tuple[Finding, ...]) -> bool:
     """Return whether the job bears the mark on that it was warned of; a quiet note of another kind must not
-    keep it in its STATE, as that of a model that loads once its image is there."""
-    return any(one.mark == known.reason for one in found)
+    keep it in its STATE, as that of a model that loads once its image is there; nor must a note for good."""
+    return any(one.mark == known.reason and math.isfinite(one.due) for one in found)
 
 
 def _message(one: Finding) -> str:

@@ -239,12 +239,13 @@ def _at(one: Finding, now: float) -> Finding:
 
 def _found(record: JobRecord, now: float) -> list[Finding]:
     """Return the marks. One that has been warned of stays a warning until the job bears it no more, whatever
-    its newest reason is: a quiet note of the next try must not hide it while the STATE goes on naming it."""
+    its newest reason is: a quiet note of the next try must not hide it while the STATE goes on naming it.
+    What is a note for good stays one: it was not what was warned of."""
     found = list(_marks(record))
     warned = record.condition(c.ATTENTION)
     if warned is None or not warned.status:
         return found
-    of_it = [one for one in found if one.mark == warned.reason]
+    of_it = [one for one in found if one.mark == warned.reason and math.isfinite(one.due)]
     if any(now >= one.due for one in of_it):
         return found
     return [replace(one, due=min(one.due, warned.since)) if one in of_it else one for one in found]

@@ -53,12 +53,11 @@ def note(context: PlanContext) -> None:
     if ended:
         # Of several that ended together the first is the cause: the others lost their peer.
         new = min(ended, key=lambda one: (one.since, one.pod))
-        count = known.count + 1 if known is not None and known.exit_code is not None else 1
-        context.update(pod_trouble=replace(new, count=count))
+        context.update(pod_trouble=replace(new, count=_times(record, new) + 1))
     elif known is not None and known.exit_code is not None:
         if away := min(_unheard(context, pods), key=lambda one: one.pod, default=None):
             # A run that waits for a node does not crash any more; the node's owner is to know.
-            away = replace(away, since=context.now)
+            away = replace(away, since=context.now, count=known.count)
             context.update(pod_trouble=away, crashes_over=known.since)
         elif waiting and record.evals_seen and known.count == 1:
             _wait(context, known, min(waiting, key=lambda one: one.pod))
@@ -67,7 +66,7 @@ def note(context: PlanContext) -> None:
     elif waiting:
         new = min(waiting, key=lambda one: one.pod)
         since = known.since if known is not None else context.now
-        new = replace(new, since=since)
+        new = replace(new, since=since, count=known.count if known is not None else 0)
         if known is None or (known.pod, known.waits) != (new.pod, new.waits) or _says_else(known, new):
             context.update(pod_trouble=new)
     elif known is not None and not (known.waits in STANDING and all(p.node is None for p in pods)):
@@ -80,7 +79,22 @@ def _wait(context: PlanContext, known: PodTrouble, new: PodTrouble) -> None:
     if (left := known.since + HELD - context.now) > 0:
         context.wake_in(left)
     else:
-        context.update(pod_trouble=replace(new, since=context.now), crashes_over=known.since)
+        new = replace(new, since=context.now, count=known.count)
+        context.update(pod_trouble=new, crashes_over=known.since)
+
+
+def _times(record: JobRecord, new: PodTrouble) -> int:
+    """Return how often its pods had ended before, without an eval in between. A wait that took a crash's
+    place does not make good for it: only an eval does, or that it is as long ago as one is over by itself."""
+    known, over = record.pod_trouble, record.crashes_over
+    if known is not None and known.exit_code is not None:
+        return known.count
+    begun = record.admission.at if record.admission is not None else new.since
+    if over is None or over < begun or (record.eval_times and record.eval_times[-1] > over):
+        return 0
+    if known is not None and known.count:
+        return known.count
+    return 1 if new.since - over < CALM else 0
 
 
 def _unheard(context: PlanContext, pods: Sequence[PodView]) -> Iterator[PodTrouble]:
